@@ -189,4 +189,76 @@ def test_resource_claims_are_not_counted_as_nothing(files, capsys: Capture) -> N
 
     found = as_json(capsys)
     assert found["verdict"] == "cannot tell: resource claims"
-    assert [place["outlook"] for place in found["places"]] == ["cannot tell", "never"]
+    assert [place["outlook"] for place in found["places"]] == ["cannot tell", "cannot tell"]
+
+
+def dra_objects(*devices: dict, held: str = "") -> list[dict]:
+    api = "resource.k8s.io/v1"
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    claim = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
+    exactly = claim["devices"]["requests"][0]["exactly"]
+    exactly |= {"allocationMode": "ExactCount", "count": 1}
+    results = [{"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": held}]
+    objects = [
+        {
+            "apiVersion": api,
+            "kind": "ResourceSlice",
+            "metadata": {"name": "n1-gpu"},
+            "spec": {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": list(devices)},
+        },
+        {
+            "apiVersion": api,
+            "kind": "DeviceClass",
+            "metadata": {"name": "gpu"},
+            "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}]},
+        },
+        {
+            "apiVersion": api,
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "one-gpu", "namespace": "default"},
+            "spec": {"spec": claim},
+        },
+    ]
+    if held:
+        objects.append(
+            {
+                "apiVersion": api,
+                "kind": "ResourceClaim",
+                "metadata": {"name": "other", "namespace": "default"},
+                "spec": claim,
+                "status": {"allocation": {"devices": {"results": results}}},
+            }
+        )
+    return objects
+
+
+@pytest.mark.parametrize(("held", "most"), [("", 2), ("gpu-1", 1)])
+def test_devices_of_drivers_are_counted(files, capsys: Capture, held, most) -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    workload = deployment("web", most, resourceClaims=claims, cpu="100m")
+    objects = dra_objects({"name": "gpu-0"}, {"name": "gpu-1"}, held=held)
+
+    assert capacity(files, workload, node("n1"), node("n2"), *objects, more=["-o", "json"]) == 0
+    found = as_json(capsys)
+    assert (found["verdict"], found["most"]) == ("fits now", most)
+
+    more = deployment("web", most + 1, resourceClaims=claims, cpu="100m")
+    assert capacity(files, more, node("n1"), node("n2"), *objects) == 3
+    shown = capsys.readouterr()
+    assert "does not fit" in shown.out
+
+
+def test_a_claim_that_cannot_be_read_may_hold_any_device(files, capsys: Capture) -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    workload = deployment("web", 1, resourceClaims=claims)
+    broken = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "bad", "namespace": "default"},
+        "spec": {"devices": {"requests": 7}},
+    }
+
+    assert capacity(files, workload, node("n1"), *dra_objects({"name": "gpu-0"}), broken) == 3
+    shown = capsys.readouterr()
+    assert "cannot tell: resource claims" in shown.out
+    assert "ResourceClaim default/bad" in shown.err

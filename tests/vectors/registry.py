@@ -26,6 +26,7 @@ CAPABILITIES = {
         multi_node_same_type_filter multi_node_search node_disruption_cost nodepool_admission nodepool_order
         pod_order queue_retry_limit replacement_price_filter score_move single_node_interleave spot_to_spot
         uniform_pool_properties validation_failure_reason""",
+    "dra": "dra_allocate dra_count dra_feasible",
     "gpu": """adjust_allocation admit_rejected_pod allocate apply_twice ascend_group available_percent
         build_requirements capacity_type_label capacity_update clamp_available cleanup_inflight
         clone_claim_metadata compose_request dynamic_lock filter filter_with_preempt gang_config

@@ -84,7 +84,7 @@ class Cluster:
         self.market = market if market is not None else Market()
         self.failures = failures if failures is not None else LaunchFailures()
         self.group_failures = group_failures if group_failures is not None else LaunchFailures()
-        self.room = ClusterRoom(volumes=Aspect.VOLUMES in aspects, devices=shares)
+        self.room = ClusterRoom(volumes=Aspect.VOLUMES in aspects, devices=shares, dra=Aspect.DRA in aspects)
         self.problems: UnreadableObjects = self.room.problems
         self.changes = 0  # of objects, whether or not they were news
         self._left_out = left_out
@@ -328,6 +328,14 @@ class Cluster:
                     lambda key, now: overlays.drop(key.name),
                     lambda key, raw, error, now: overlays.unreadable(key.name, error.reason),
                 )
+            case (
+                kinds.RESOURCE_SLICES
+                | kinds.RESOURCE_CLAIMS
+                | kinds.CLAIM_TEMPLATES
+                | kinds.DEVICE_CLASSES
+                | kinds.DEVICE_TAINT_RULES
+            ):
+                return self._of_drivers(kind)
             case kinds.GPU_RESOURCE_QUOTAS:
                 held = self._holder(kind)
                 return replace(held, unreadable=self._held_as_none(held))
@@ -341,6 +349,14 @@ class Cluster:
             lambda key, obj, now: sink.upsert(obj),
             lambda key, now: sink.remove(key.namespace, key.name),
             lambda key, raw, error, now: sink.unreadable(key, raw, error),
+        )
+
+    def _of_drivers(self, kind: ClusterKind) -> _Reader:
+        room, name = self.room, kind.resource.kind
+        return _Reader(
+            lambda key, obj, now: room.put_dra(name, key, obj),
+            lambda key, now: room.drop_dra(name, key),
+            lambda key, raw, error, now: room.close_dra(name, key, error.reason),
         )
 
     def _holder(self, kind: ClusterKind) -> _Reader:

@@ -19,6 +19,7 @@ import msgspec
 
 from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange
 from karpool.cluster.devices.device_store import DeviceStore, DeviceUse, HeldDevices, held_devices
+from karpool.cluster.devices.dra_store import DraStore
 from karpool.cluster.kinds import Namespace
 from karpool.cluster.nodes.node_store import NodeStore
 from karpool.cluster.nodes.room_store import RESOURCE_LIMIT, RoomStore
@@ -78,15 +79,16 @@ class KindSink:
 class ClusterRoom:
     """`volumes=False` is for those who do not feed claims, volumes and storage classes: pods then go
     where they like, instead of waiting for claims that never come. `devices=False` is for those who
-    imitate a component that knows of no shares of devices."""
+    imitate a component that knows of no shares of devices; `dra` for those who feed slices and claims."""
 
-    def __init__(self, *, volumes: bool = True, devices: bool = True) -> None:
+    def __init__(self, *, volumes: bool = True, devices: bool = True, dra: bool = False) -> None:
         self.problems = UnreadableObjects()
         self.version = 0
         self._nodes = NodeStore()
         self._room = RoomStore()
         self._devices = DeviceStore()
         self._knows_shares = devices
+        self._dra = DraStore(self.problems) if dra else None
         self._pods = PodStore(self._charge)
         self._unreadable = UnreadablePods()
         self._blocked_changes: set[str] = set()
@@ -142,6 +144,7 @@ class ClusterRoom:
                 pods_by_row=by_row,
                 pending=pending,
                 devices=devices,
+                dra=self._dra.state() if self._dra is not None else None,
             )
         return self._latest
 
@@ -345,6 +348,23 @@ class ClusterRoom:
         if name in self._namespaces:
             del self._own_namespaces()[name]
             self._changed()
+
+    def put_dra(self, kind: str, key: ObjectKey, obj: object) -> None:
+        """A slice, class, claim, template or taint rule of devices."""
+        assert self._dra is not None
+        self._dra.put(kind, key, obj)
+        self._changed()
+
+    def drop_dra(self, kind: str, key: ObjectKey) -> None:
+        assert self._dra is not None
+        self._dra.drop(kind, key)
+        self._changed()
+
+    def close_dra(self, kind: str, key: ObjectKey, reason: str) -> None:
+        """One that cannot be read."""
+        assert self._dra is not None
+        self._dra.unreadable(kind, key, reason)
+        self._changed()
 
     # Inside
 

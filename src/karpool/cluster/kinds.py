@@ -14,6 +14,13 @@ from karpool.cluster.pools import node_group_status
 from karpool.model.devices.device import GpuObject
 from karpool.model.devices.gpu_quota import QUOTAS as GPU_QUOTAS
 from karpool.model.devices.gpu_quota import GpuResourceQuota
+from karpool.model.dra.objects import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from karpool.model.karpenter.node_class import NodeClass
 from karpool.model.karpenter.node_overlay import NodeOverlay
 from karpool.model.karpenter.objects import NodeClaim, NodePool
@@ -47,6 +54,7 @@ class Unreadable(Enum):
     CLOSES_NAMESPACE = "no pod of its namespace may be disturbed"
     KEEPS_NODES = "nothing may be taken away until it can be read"
     CLOSES_POOL = "its pool launches nothing, and its nodes stay"
+    CLOSES_DEVICES = "no device is counted on that hangs on it; a claim may hold any"
     KEEPS_LAST = "what was known of it stays"
     ADMITS_NOTHING = "nothing new is given out in its namespace"
 
@@ -133,9 +141,29 @@ STATEFUL_SETS = ClusterKind(api.STATEFULSETS, dict, Aspect.BUFFERS)
 NODE_OVERLAYS = ClusterKind(
     api.NODEOVERLAYS, NodeOverlay, Aspect.OVERLAYS, may_be_absent=True, unreadable=Unreadable.CLOSES_POOL
 )
-RESOURCE_SLICES = ClusterKind(api.RESOURCESLICES, dict, Aspect.DRA, may_be_absent=True)
-RESOURCE_CLAIMS = ClusterKind(api.RESOURCECLAIMS, dict, Aspect.DRA, may_be_absent=True)
-DEVICE_CLASSES = ClusterKind(api.DEVICECLASSES, dict, Aspect.DRA, may_be_absent=True)
+RESOURCE_SLICES = ClusterKind(
+    api.RESOURCESLICES, ResourceSlice, Aspect.DRA, may_be_absent=True, unreadable=Unreadable.CLOSES_DEVICES
+)
+RESOURCE_CLAIMS = ClusterKind(
+    api.RESOURCECLAIMS, ResourceClaim, Aspect.DRA, may_be_absent=True, unreadable=Unreadable.CLOSES_DEVICES
+)
+CLAIM_TEMPLATES = ClusterKind(
+    api.RESOURCECLAIMTEMPLATES,
+    ResourceClaimTemplate,
+    Aspect.DRA,
+    may_be_absent=True,
+    unreadable=Unreadable.CLOSES_DEVICES,
+)
+DEVICE_CLASSES = ClusterKind(
+    api.DEVICECLASSES, DeviceClass, Aspect.DRA, may_be_absent=True, unreadable=Unreadable.CLOSES_DEVICES
+)
+DEVICE_TAINT_RULES = ClusterKind(
+    api.DEVICETAINTRULES,
+    DeviceTaintRule,
+    Aspect.DRA,
+    may_be_absent=True,
+    unreadable=Unreadable.CLOSES_DEVICES,
+)
 
 ALL_KINDS: tuple[ClusterKind, ...] = (
     NAMESPACES,
@@ -165,7 +193,9 @@ ALL_KINDS: tuple[ClusterKind, ...] = (
     NODE_OVERLAYS,
     RESOURCE_SLICES,
     RESOURCE_CLAIMS,
+    CLAIM_TEMPLATES,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
 )
 
 

@@ -101,9 +101,11 @@ class CapacityAnalyzer:
         planned = _by_name(part for plan in plans for part in plan.parts)
         existing = min(question.existing, UNLIMITED)
         refusals = explanation(question, outcome).refusals
-        # Nobody says how many devices are left: that is no "no".
+        # Where nobody says how many devices are left, or will come with a node, that is no "no".
+        claims = any(shape.resource_claims for shape in shapes(question.request))
+        dra = question.room.dra
         unknown = outcome.code is EstimateCode.UNKNOWN
-        unknown |= any(shape.resource_claims for shape in shapes(question.request))
+        unknown |= claims and (dra is None or not dra.stock.has_devices)
         places = [
             CapacityPlace(
                 EXISTING_NODES,
@@ -119,13 +121,13 @@ class CapacityAnalyzer:
             )
         ]
         beyond = [part for part in outcome.parts if part.name != EXISTING_NODES]
-        places += (_place(part, planned.get(part.name)) for part in beyond)
+        places += (_place(part, planned.get(part.name), unknown=claims) for part in beyond)
         held = sum(place.replicas for place in places)
         limits = tuple(_limits(outcome, wanted))
         fits = held >= wanted and not limits
         verdict = (
             CapacityVerdict.CANNOT_TELL
-            if unknown and not fits
+            if not fits and (unknown or (claims and beyond))
             else CapacityVerdict.NO
             if not fits
             else CapacityVerdict.NOW
@@ -157,8 +159,10 @@ def _by_name(parts: Iterable[CapacityPart]) -> dict[str, CapacityPart]:
     return found
 
 
-def _place(part: CapacityPart, planned: CapacityPart | None) -> CapacityPlace:
+def _place(part: CapacityPart, planned: CapacityPart | None, *, unknown: bool) -> CapacityPlace:
     outlook = PlaceOutlook.NOT_NOW if part.may_pass else PlaceOutlook.NEVER
+    if unknown:
+        outlook = PlaceOutlook.CANNOT_TELL
     if part.amount:
         outlook = PlaceOutlook.AFTER_SCALE_UP
     used = planned if planned is not None and planned.amount else CapacityPart(part.name, 0)

@@ -89,6 +89,14 @@ def format_milli(milli: int) -> str:
     return f"{milli}m" if milli % 1000 else str(milli // 1000)
 
 
+def format_nano(nanos: int) -> str:
+    """Any amount, without losing anything."""
+    whole, rest = divmod(nanos, 10**9)
+    if not rest:
+        return format_value(whole)
+    return f"{nanos // 10**6}m" if nanos % 10**6 == 0 else f"{nanos}n"
+
+
 def format_value(amount: int) -> str:
     """Bytes and counts, with the largest binary suffix that loses nothing: `1536Mi`, `2Gi`, `7`."""
     if amount:

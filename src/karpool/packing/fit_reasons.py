@@ -16,6 +16,7 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.resources import show_amount
 from karpool.model.taints import UNSCHEDULABLE, Taint, untolerated
+from karpool.packing.claim_room import claim_room, why_not
 from karpool.packing.counting.count import in_play
 from karpool.packing.device_room import device_room
 from karpool.packing.feasibility import has_label, matches_terms, ports_free
@@ -25,6 +26,7 @@ from karpool.packing.topology.constraints import SPREAD, SPREAD_LABEL
 from karpool.packing.topology.topology import Topology
 
 _LISTED = 8
+_EXPLAINED = 64  # nodes whose devices are asked one by one why they do not serve a claim
 CLAIMS_UNKNOWN = "cannot tell: resource claims"
 
 
@@ -227,8 +229,19 @@ def _volumes(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
 
 
 def _claims(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
-    if shape.resource_claims:
-        yield _Cause(FitReason.DYNAMIC_RESOURCES, CLAIMS_UNKNOWN, np.ones(snapshot.n, dtype=np.bool_), True)
+    if not shape.resource_claims:
+        return
+    short = claim_room(snapshot, shape) < 1
+    by_reason: dict[str, list[int]] = {}
+    for row in np.flatnonzero(short)[:_EXPLAINED].tolist():
+        outcome = why_not(snapshot, shape, row)
+        reason = CLAIMS_UNKNOWN if outcome is None else outcome.reason or "devices are taken"
+        by_reason.setdefault(reason, []).append(row)
+    for reason, rows in by_reason.items():
+        nodes = np.zeros(snapshot.n, dtype=np.bool_)
+        nodes[rows] = True
+        yield _Cause(FitReason.DYNAMIC_RESOURCES, reason, nodes, True)
+    yield _Cause(FitReason.DYNAMIC_RESOURCES, "no device for its resource claims", short, True)
 
 
 def _topology(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:

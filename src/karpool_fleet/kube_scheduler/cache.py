@@ -42,7 +42,7 @@ class Happened:
 
 class SchedulerCache:
     def __init__(self, clock: Clock) -> None:
-        self.cluster = Cluster(Aspect.NAMESPACES | Aspect.VOLUMES | Aspect.BUDGETS, shares=False)
+        self.cluster = Cluster(Aspect.NAMESPACES | Aspect.VOLUMES | Aspect.BUDGETS | Aspect.DRA, shares=False)
         self._clock = clock
         self._room = self.cluster.room
         self._assumed: dict[ObjectKey, Assumed] = {}

@@ -9,6 +9,8 @@ that race for the same room may therefore overcommit a node; one never does.
 """
 
 import asyncio
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,7 @@ from karpool.packing.counting.count import fits
 from karpool_fleet.kube_scheduler import claims, messages
 from karpool_fleet.kube_scheduler.board import RoomSubset, has_rules
 from karpool_fleet.kube_scheduler.cache import Happened, SchedulerCache
+from karpool_fleet.kube_scheduler.device_claims import DeviceClaims, DeviceDecision
 from karpool_fleet.kube_scheduler.node_choice import NodeChooser
 from karpool_fleet.kube_scheduler.preemption import Preemption, preempt
 from karpool_fleet.kube_scheduler.queue import QueuedPod, SchedulingQueue
@@ -37,6 +40,8 @@ from karpool_fleet.runtime.watched_cluster import ClusterFeeds
 log = structlog.get_logger(__name__)
 
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
+# The embedded API server has no taint rules of devices.
+_FED_OTHERWISE = (kinds.NODES, kinds.PODS, kinds.DEVICE_TAINT_RULES)
 _BATCH = 64  # decisions between two looks at what has happened
 
 
@@ -69,12 +74,15 @@ class KubeScheduler:
         self._nodes = context.informers.of(NODES, Node)
         self._claims: Feed[dict[str, Any]] = context.informers.of(PVCS)
         self._cache = SchedulerCache(context.clock)
-        self._feeds = ClusterFeeds(context, self._cache.cluster, but=(kinds.NODES, kinds.PODS))
+        self._feeds = ClusterFeeds(context, self._cache.cluster, but=_FED_OTHERWISE)
         self._queue = SchedulingQueue(
             settings.first_backoff_seconds,
             settings.longest_backoff_seconds,
             settings.flush_seconds,
             settings.message_seconds,
+        )
+        self._devices = DeviceClaims(
+            self._cache.snapshot, context.client, lambda: str(uuid.UUID(int=context.random.getrandbits(128)))
         )
         self._chooser: NodeChooser | None = None
         self._nominated: dict[ObjectKey, Nomination] = {}
@@ -86,6 +94,7 @@ class KubeScheduler:
             pod=self._pods.get,
             claim=self._claims.get,
             try_again=self._try_again,
+            devices=self._devices,
         )
 
     async def run(self) -> None:
@@ -213,8 +222,8 @@ class KubeScheduler:
         rows = RoomSubset(board, found) if found else None
 
         def helps(shape: PodShape) -> bool:
-            if happened.topology and has_rules(shape):
-                return True
+            if shape.resource_claims or (happened.topology and has_rules(shape)):
+                return True  # what a claim waits for may be anything
             return rows is not None and bool((fits(rows, shape) > 0).any())
 
         self._queue.wake(helps, now)
@@ -229,6 +238,10 @@ class KubeScheduler:
             self._refuse(queued)
             return
         reserved = self._reserved(queued.key, shape)
+        devices = self._devices.decide(pod)
+        if devices is not None:
+            self._attempt_with_claims(queued, pod, shape, devices, now)
+            return
         row = self._choose(queued.key, shape, reserved)
         if row is None:
             self._park(queued, pod, shape, reserved, now)
@@ -238,11 +251,35 @@ class KubeScheduler:
         self._queue.placed(queued)
         self._writer.bind(queued.key, Bind(queued.uid, node, now))
 
-    def _choose(self, key: ObjectKey, shape: PodShape, reserved: list[tuple[PodShape, int]]) -> int | None:
+    def _attempt_with_claims(
+        self, queued: QueuedPod, pod: Pod, shape: PodShape, devices: DeviceDecision, now: float
+    ) -> None:
+        """The node must serve the claims, too. Nobody is preempted for devices."""
+        reserved = self._reserved(queued.key, shape)
+        row = self._choose(queued.key, self._devices.plain(shape), reserved, devices.closed)
+        if row is None:
+            why = devices.reason or "no node has the rest of what the pod asks for"
+            message = f"0/{self._cache.board().n} nodes are available: {why}."
+            self._queue.park(queued, shape, message, now)
+            self._writer.report(queued.key, Report(queued.uid, "Unschedulable", message, ""))
+            return
+        placed = self._devices.assume(pod, devices, row)
+        node = self._cache.assume(queued.key, queued.uid, shape, row)
+        self._nominated.pop(queued.key, None)
+        self._queue.placed(queued)
+        self._writer.bind(queued.key, Bind(queued.uid, node, now, devices.demand, placed))
+
+    def _choose(
+        self,
+        key: ObjectKey,
+        shape: PodShape,
+        reserved: list[tuple[PodShape, int]],
+        closed: Sequence[int] = (),
+    ) -> int | None:
         board, promise = self._cache.board(), self._nominated.get(key)
         return self._current_chooser().choose(
             shape,
-            closed=board.blocked_by(reserved, shape) if reserved else (),
+            closed=[*closed, *(board.blocked_by(reserved, shape) if reserved else ())],
             first=board.find(promise.node) if promise else None,
         )
 

@@ -18,8 +18,10 @@ from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import rfc3339
 from karpool.model.kubernetes.volumes import SELECTED_NODE
+from karpool.packing.dra.pod_claims import PodDemand, PodOutcome
 from karpool_fleet.kube_scheduler.cache import SchedulerCache
 from karpool_fleet.kube_scheduler.claims import Claim, claim_keys, selected_node, unbound_claims
+from karpool_fleet.kube_scheduler.device_claims import DeviceClaims
 from karpool_fleet.kube_scheduler.preemption import Preemption
 from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
 from karpool_fleet.kubelet.pod_status import condition_patch
@@ -34,6 +36,8 @@ class Bind:
     uid: str
     node: str
     since: float  # monotonic
+    demand: PodDemand | None = None  # of devices of drivers, and what it got
+    devices: PodOutcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +62,12 @@ class SchedulerWriter:
         pod: Callable[[ObjectKey], Pod | None],
         claim: Callable[[ObjectKey], Claim | None],
         try_again: Callable[[ObjectKey], None],
+        devices: DeviceClaims,
     ) -> None:
         self._client, self._clock, self._events = context.client, context.clock, context.events
         self._settings = settings
         self._cache = cache
+        self._devices = devices
         self._pod, self._claim, self._try_again = pod, claim, try_again
         self._queue: WorkQueue[ObjectKey] = WorkQueue(context.clock, chance=context.random.random)
         self._intents: dict[ObjectKey, Bind | Report] = {}
@@ -113,6 +119,8 @@ class SchedulerWriter:
                 return wait
             if self._cache.assumed(key) is None:
                 return None
+        if pod is not None and intent.demand is not None and intent.devices is not None:
+            await self._devices.write(pod, intent.demand, intent.devices)
         try:
             await self._client.bind(key.name, intent.node, namespace=key.namespace, uid=intent.uid)
         except KubeError:

@@ -47,7 +47,7 @@ NONE = "-"
 UNKNOWN = "?"
 _KINDS_WITHOUT_PODS = ("Service", "ConfigMap", "Secret", "ServiceAccount", "Namespace")
 _OWN_NAME = "karpool-capacity"
-ASPECTS = Aspect.NAMESPACES | Aspect.VOLUMES
+ASPECTS = Aspect.NAMESPACES | Aspect.VOLUMES | Aspect.DRA
 _VOLUME_KINDS = frozenset(str(kind) for kind in ALL_KINDS if kind.aspects & Aspect.VOLUMES)
 
 

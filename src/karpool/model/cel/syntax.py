@@ -4,6 +4,7 @@ The grammar is complete except for message literals and byte strings. Meaning is
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -240,3 +241,14 @@ def _unescape(match: re.Match[str]) -> str:
     if code in _SINGLE or code in "\\?\"'`":
         return _SINGLE.get(code, code)
     raise CelCompileError(f"has an unknown escape \\{code}")
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything inside."""
+    pending = [expr]
+    while pending:
+        inner = pending.pop()
+        yield inner
+        pending.extend(inner.args)
+        if inner.target is not None:
+            pending.append(inner.target)

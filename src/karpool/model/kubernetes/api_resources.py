@@ -130,6 +130,12 @@ CAPACITYBUFFERS = ApiResource("autoscaling.x-k8s.io", "v1alpha1", "capacitybuffe
 CAPACITYBUFFERS_BETA = ApiResource("autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer")
 RESOURCESLICES = ApiResource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 RESOURCECLAIMS = ApiResource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+RESOURCECLAIMTEMPLATES = ApiResource(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"
+)
+DEVICETAINTRULES = ApiResource(
+    "resource.k8s.io", "v1beta2", "devicetaintrules", "DeviceTaintRule", namespaced=False
+)
 DEVICECLASSES = ApiResource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 GPUS = ApiResource("tensor-fusion.ai", "v1", "gpus", "GPU", namespaced=False)
 SCALEUPS = ApiResource("gpu.karpool.dev", "v1alpha1", "scaleups", "ScaleUp")

@@ -13,9 +13,10 @@ import numpy as np
 
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.quantity import INT64_MAX
+from karpool.packing.claim_room import claim_room
 from karpool.packing.counting.spread_replicas import spread_replicas
 from karpool.packing.device_room import device_room
-from karpool.packing.feasibility import feasible
+from karpool.packing.feasibility import feasible_with_claims
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import Room
 from karpool.packing.topology.topology import Topology
@@ -83,12 +84,14 @@ def room_for(snapshot: Room, shape: PodShape) -> Int64s:
         room = np.minimum(room, 1)
     if shape.devices is not None:
         room = np.minimum(room, device_room(snapshot, shape.devices))
+    if shape.resource_claims:
+        room = np.minimum(room, claim_room(snapshot, shape))
     return room
 
 
 def fits(snapshot: Room, shape: PodShape) -> Int64s:
     """How many fit on each node that passes the filters, other pods' places apart."""
-    return np.where(feasible(snapshot, shape), room_for(snapshot, shape), 0)
+    return np.where(feasible_with_claims(snapshot, shape), room_for(snapshot, shape), 0)
 
 
 def open_nodes(snapshot: Room, shape: PodShape) -> Bools:

@@ -21,6 +21,7 @@ from karpool.model.kubernetes.meta import Labels
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.quantity import INT64_MAX
 from karpool.model.resources import PODS
+from karpool.packing.dra.pod_claims import DraNode, DraState, demand_of_shape, place_pod, with_pod
 from karpool.packing.tables.columns import Int32s, Int64s, read_only
 from karpool.packing.tables.device_table import (
     DeviceFilling,
@@ -72,6 +73,7 @@ class Room(ABC):
         self.namespaces = namespaces
         self._free: dict[str, Int64s] = {}
         self._allocatable: dict[str, Int64s] = {}
+        self.claim_rooms: dict[object, Int64s] = {}  # answers of `claim_room`
 
     @property
     def n(self) -> int:
@@ -135,6 +137,14 @@ class Room(ABC):
         """Devices of the nodes and what is left of them; None when no node has any."""
         return self._read_devices()
 
+    @cached_property
+    def dra(self) -> DraState | None:
+        """Devices of drivers, claims and who holds what; None when they are not watched."""
+        return self._read_dra()
+
+    def _read_dra(self) -> DraState | None:
+        return None
+
     @abstractmethod
     def _read_devices(self) -> DeviceTable | None: ...
 
@@ -193,9 +203,11 @@ class StoredRoom(Room):
         pods_by_row: Sequence[Mapping[str, int]],
         pending: Mapping[str, int],
         devices: DeviceTable | None = None,
+        dra: DraState | None = None,
     ) -> None:
         super().__init__(version, nodes, shapes, namespaces)
         self.devices = devices
+        self.dra = dra
         self._resources = tuple(free)
         self._free.update(free)
         self._allocatable.update(allocatable)
@@ -211,6 +223,9 @@ class StoredRoom(Room):
 
     def _read_devices(self) -> DeviceTable | None:
         return self.devices
+
+    def _read_dra(self) -> DraState | None:
+        return self.dra
 
     def _read_free(self, resource: str) -> Int64s:
         return np.zeros(self.n, dtype=np.int64)
@@ -286,6 +301,24 @@ class ReservedRoom(Room):
 
     def _read_devices(self) -> DeviceTable | None:
         return self._base.devices
+
+    def _read_dra(self) -> DraState | None:
+        """Devices that these pods would get are held."""
+        state = self._base.dra
+        if state is None:
+            return None
+        for placement in self._placements:
+            if not placement.shape.resource_claims:
+                continue
+            name = self.names[placement.node]
+            node = DraNode(name, self.nodes.labels_of(placement.node), {})
+            for _ in range(placement.count):
+                demand = demand_of_shape(state, placement.shape)
+                placed = place_pod(state, demand, node)
+                if not placed.fits:
+                    break  # no device is left to take
+                state = with_pod(state, demand, placed)
+        return state
 
     def _devices_left(self, whole: DeviceTable) -> DeviceTable:
         """A device with shares on it is no longer a unit of its plugin, and the other way round."""
@@ -395,6 +428,10 @@ class ExtendedRoom(Room):
         )
         return base.joined(more) if base is not None and more is not None else base or more
 
+    def _read_dra(self) -> DraState | None:
+        """A node that is still to come has no slices, and so no devices that anybody knows of."""
+        return self._base.dra
+
     def _joined(self, whole: Int64s, resource: str) -> Int64s:
         more = [min(max(row.allocatable.get(resource, 0), 0), INT64_MAX) for row in self._extra]
         return np.concatenate((whole, np.array(more, dtype=np.int64)))
@@ -441,6 +478,10 @@ class ReducedRoom(Room):
     def _read_devices(self) -> DeviceTable | None:
         base = self._base.devices
         return None if base is None else base.on_nodes(self._new_row)
+
+    def _read_dra(self) -> DraState | None:
+        """What pods of these nodes hold elsewhere stays held: they have to go somewhere."""
+        return self._base.dra
 
     def _read_free(self, resource: str) -> Int64s:
         return self._base.free(resource)[self._keep]

@@ -1,0 +1,129 @@
+"""Slices, classes, claims and templates of devices (DRA), and the state that the kernel asks.
+
+An object that contradicts itself is named and left out; what hangs on it fails closed. A slice that cannot
+be read leaves its pool incomplete. A claim, or a rule of taints, that cannot be read may hold or close any
+device: nobody can tell what is left, and pods with claims fit nowhere until it can be read.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from karpool.cluster.problems import UnreadableObjects
+from karpool.model.dra.claim import ClaimSpec, DraClaim, DraClass
+from karpool.model.dra.device import DeviceSlice
+from karpool.model.dra.objects import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+    claim_of,
+    class_of,
+    slice_of,
+    spec_of,
+)
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.packing.dra.allocator import DeviceStock, stock_of
+from karpool.packing.dra.pod_claims import DraState, state_of
+
+T = TypeVar("T")
+
+
+class DraStore:
+    def __init__(self, problems: UnreadableObjects) -> None:
+        self._problems = problems
+        self._slices: dict[str, ResourceSlice] = {}
+        self._compiled: dict[str, DeviceSlice] = {}
+        self._rules: dict[str, DeviceTaintRule] = {}
+        self._classes: dict[str, DraClass] = {}
+        self._claims: dict[str, DraClaim] = {}
+        self._templates: dict[str, ClaimSpec] = {}
+        self._unreadable: set[tuple[str, str]] = set()  # kind and name of what may hold or close any device
+        self._stock: DeviceStock | None = None
+        self._state: DraState | None = None
+
+    def state(self) -> DraState | None:
+        """The same until something changes; None while something that may hold devices cannot be read."""
+        if self._unreadable:
+            return None
+        if self._stock is None:
+            self._stock = stock_of(list(self._compiled.values()), list(self._classes.values()))
+            self._state = None
+        if self._state is None:
+            self._state = state_of(self._stock, self._claims.values(), self._templates)
+        return self._state
+
+    def put(self, kind: str, key: ObjectKey, obj: Any) -> None:
+        self._unreadable.discard((kind, str(key)))
+        match obj:
+            case ResourceSlice():
+                self._slices[key.name] = obj
+                self._compile(key.name)
+            case DeviceTaintRule():
+                self._rules[key.name] = obj
+                self._compile_all()
+            case DeviceClass():
+                self._read(kind, key, lambda: class_of(obj), self._classes, key.name)
+                self._stock = None
+            case ResourceClaim():
+                if not self._read(kind, key, lambda: claim_of(obj), self._claims, str(key)):
+                    self._unreadable.add((kind, str(key)))
+                self._state = None
+            case ResourceClaimTemplate():
+                where = f"ResourceClaimTemplate {key}"
+                self._read(kind, key, lambda: spec_of(obj.spec.spec, where), self._templates, str(key))
+                self._state = None
+
+    def drop(self, kind: str, key: ObjectKey) -> None:
+        self._unreadable.discard((kind, str(key)))
+        self._problems.clear(kind, str(key))
+        if kind == "ResourceSlice":
+            self._slices.pop(key.name, None)
+        by_kind: Mapping[str, tuple[dict[str, Any], str]] = {
+            "ResourceSlice": (self._compiled, key.name),
+            "DeviceClass": (self._classes, key.name),
+            "ResourceClaim": (self._claims, str(key)),
+            "ResourceClaimTemplate": (self._templates, str(key)),
+            "DeviceTaintRule": (self._rules, key.name),
+        }
+        table, name = by_kind[kind]
+        table.pop(name, None)
+        if kind == "DeviceTaintRule":
+            self._compile_all()
+        if kind in ("ResourceSlice", "DeviceClass"):
+            self._stock = None
+        self._state = None
+
+    def unreadable(self, kind: str, key: ObjectKey, reason: str) -> None:
+        """What was known of it goes: nothing is promised of what cannot be read."""
+        self.drop(kind, key)
+        self._problems.add(kind, str(key), Invalid("", "", reason))
+        if kind in ("ResourceClaim", "DeviceTaintRule"):
+            self._unreadable.add((kind, str(key)))
+
+    def _compile_all(self) -> None:
+        for name in self._slices:
+            self._compile(name)
+
+    def _compile(self, name: str) -> None:
+        self._stock = None
+        rules = [self._rules[rule] for rule in sorted(self._rules)]
+        resource_slice = self._slices[name]
+        self._read(
+            "ResourceSlice",
+            ObjectKey("", name),
+            lambda: slice_of(resource_slice, rules),
+            self._compiled,
+            name,
+        )
+
+    def _read(self, kind: str, key: ObjectKey, read: Callable[[], T], into: dict[str, T], name: str) -> bool:
+        try:
+            into[name] = read()
+        except Invalid as error:
+            into.pop(name, None)
+            self._problems.add(kind, str(key), error)
+            return False
+        self._problems.clear(kind, str(key))
+        return True

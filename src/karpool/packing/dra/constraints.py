@@ -1,0 +1,88 @@
+"""Constraints between the devices of one claim, as they stand while devices are added and taken back.
+
+Two habits of Kubernetes' allocator are kept, because its answer is the one that counts: a distinct attribute
+remembers one value per request, and what lists have in common does not widen again when the search backs up.
+"""
+
+from collections.abc import Hashable
+
+from karpool.model.dra.claim import AttributeConstraint, DeviceRequest
+from karpool.model.dra.device import AttributeValue, DraDevice
+
+
+class MatchingAttribute:
+    """All devices have the same value; with lists, a common one."""
+
+    def __init__(self, constraint: AttributeConstraint, *, lists: bool) -> None:
+        self._constraint = constraint
+        self._lists = lists
+        self._common: frozenset[Hashable] = frozenset()
+        self._devices = 0
+
+    def add(self, request: DeviceRequest, device: DraDevice) -> bool:
+        if not self._constraint.concerns(request):
+            return True
+        value = device.attribute(self._constraint.attribute)
+        if value is None:
+            return False
+        values = _values(value, lists=self._lists)
+        if self._devices == 0:
+            if self._lists and not values:
+                return False
+            self._common = values
+        else:
+            common = self._common & values
+            if not common:
+                return False
+            self._common = common
+        self._devices += 1
+        return True
+
+    def remove(self, request: DeviceRequest) -> None:
+        if self._constraint.concerns(request):
+            self._devices -= 1
+
+
+class DistinctAttribute:
+    """Requests have different values; with lists, none in common."""
+
+    def __init__(self, constraint: AttributeConstraint, *, lists: bool) -> None:
+        self._constraint = constraint
+        self._lists = lists
+        self._by_request: dict[str, frozenset[Hashable]] = {}
+        self._devices = 0
+
+    def add(self, request: DeviceRequest, device: DraDevice) -> bool:
+        if not self._constraint.concerns(request):
+            return True
+        value = device.attribute(self._constraint.attribute)
+        if value is None:
+            return False
+        values = _values(value, lists=self._lists)
+        if self._devices and self._by_request and not values:
+            return False
+        if self._devices and any(values & other for other in self._by_request.values()):
+            return False
+        self._by_request[request.parent or request.name] = values
+        self._devices += 1
+        return True
+
+    def remove(self, request: DeviceRequest) -> None:
+        if self._constraint.concerns(request):
+            self._by_request.pop(request.parent or request.name, None)
+            self._devices -= 1
+
+
+ClaimConstraint = MatchingAttribute | DistinctAttribute
+
+
+def constraint_of(constraint: AttributeConstraint, *, lists: bool) -> ClaimConstraint:
+    kind = DistinctAttribute if constraint.distinct else MatchingAttribute
+    return kind(constraint, lists=lists)
+
+
+def _values(value: AttributeValue, *, lists: bool) -> frozenset[Hashable]:
+    """Of different types nothing is equal; a list counts only where lists are enabled."""
+    if value.is_list and not lists:
+        return frozenset()
+    return frozenset((value.kind, single) for single in value.values)

@@ -1,0 +1,210 @@
+"""A pod and its claims on a node, step by step as kube-scheduler's DynamicResources plugin goes.
+
+Claims that are allocated are not allocated again: they say where the pod may be. All others are allocated
+together, last the one that is made for extended resources.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from karpool.model.dra.claim import Allocation, ClaimSpec, DraClaim
+from karpool.model.dra.device import selects_node
+from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool.model.kubernetes.pod_shape import ClaimReference, PodShape
+from karpool.packing.dra.allocator import DeviceStock, NamedClaim, allocate
+from karpool.packing.dra.extended_resources import (
+    CLAIM_NAME,
+    ClassOf,
+    RequestMapping,
+    extended_claim,
+    is_extended,
+    offered_resources,
+)
+from karpool.packing.dra.held import NOTHING_HELD, AllocatedState
+from karpool.packing.dra.outcome import DraOutcome, DraStatus
+from karpool.packing.dra.pools import NodeView
+
+NO_SPEC = ClaimSpec()
+
+
+@dataclass(frozen=True)
+class DraState:
+    """Devices, claims and what is held, at one moment. `claims` and `templates` by namespace and name."""
+
+    stock: DeviceStock
+    claims: Mapping[str, DraClaim] = field(default_factory=dict)
+    templates: Mapping[str, ClaimSpec] = field(default_factory=dict)
+    held: AllocatedState = NOTHING_HELD
+    offered: ClassOf = field(default_factory=dict)
+
+    def holding(self, allocations: Iterable[Allocation]) -> "DraState":
+        shares = self.stock.features.consumable_capacity
+        return replace(self, held=self.held.plus(allocations, shares=shares))
+
+
+def state_of(stock: DeviceStock, claims: Iterable[DraClaim], templates: Mapping[str, ClaimSpec]) -> DraState:
+    """What is held follows from the claims that are allocated."""
+    by_key = {claim.key: claim for claim in claims}
+    offered = offered_resources(stock.classes.values()) if stock.features.extended_resource else {}
+    state = DraState(stock, by_key, templates, offered=offered)
+    return state.holding(claim.allocation for claim in by_key.values() if claim.allocation is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class DraNode(NodeView):
+    """With what its device plugins offer."""
+
+    allocatable: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """One claim of a pod: allocated, or to be. `key` of one that exists under its own name."""
+
+    name: str
+    key: str
+    spec: ClaimSpec
+    allocation: Allocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodDemand:
+    """What a pod asks for, before a node is looked at. `refused` says why no node will do."""
+
+    claims: tuple[PodClaim, ...] = ()
+    extended: Mapping[str, int] = field(default_factory=dict)  # every extended resource, by any means
+    refused: str = ""
+    pod: Pod | None = None  # whose containers ask for extended resources
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.claims and not self.extended and not self.refused
+
+
+@dataclass(frozen=True, slots=True)
+class PodOutcome:
+    """`allocated` by the name of the claim in the pod; `requests` and `mappings` of extended resources."""
+
+    outcome: DraOutcome
+    allocated: Mapping[str, Allocation] = field(default_factory=dict)
+    requests: ClaimSpec = NO_SPEC
+    mappings: tuple[RequestMapping, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        return self.outcome.fits
+
+
+def demand_of(state: DraState, pod: Pod) -> PodDemand:
+    """What no node can change: claims exist and are the pod's, classes exist."""
+    claims: list[PodClaim] = []
+    statuses = {status.name: status for status in pod.status.resource_claim_statuses or ()}
+    for entry in pod.spec.resource_claims or ():
+        name, namespace = entry.resource_claim_name, pod.metadata.namespace
+        owner = ""
+        if name is None and entry.name in statuses:
+            name, owner = statuses[entry.name].resource_claim_name, pod.metadata.uid
+            if name is None:
+                continue  # none was needed
+        reference = ClaimReference(entry.name, name or "", entry.resource_claim_template_name or "")
+        claim = _resolved(state, namespace, reference, owner)
+        if isinstance(claim, str):
+            return PodDemand(refused=claim)
+        claims.append(claim)
+    extended = {
+        resource: units
+        for resource, units in effective_requests(pod).items()
+        if units and is_extended(resource)
+    }
+    if not any(resource in state.offered for resource in extended):
+        extended = {}
+    return PodDemand(tuple(claims), extended, _without_class(state, claims), pod)
+
+
+def demand_of_shape(state: DraState, shape: PodShape) -> PodDemand:
+    """Of one more pod of a shape: claims of templates are made anew for it."""
+    claims: list[PodClaim] = []
+    for reference in shape.resource_claims:
+        claim = _resolved(state, shape.namespace, reference, "")
+        if isinstance(claim, str):
+            return PodDemand(refused=claim)
+        claims.append(claim)
+    return PodDemand(tuple(claims), refused=_without_class(state, claims))
+
+
+def _resolved(state: DraState, namespace: str, reference: ClaimReference, owner: str) -> PodClaim | str:
+    """The claim, or why it cannot be used. `owner`: whose it must be."""
+    if not reference.claim:
+        template = state.templates.get(f"{namespace}/{reference.template}")
+        if template is None:
+            return f"resource claim template {reference.template} not found"
+        return PodClaim(reference.name, "", template)
+    claim = state.claims.get(f"{namespace}/{reference.claim}")
+    if claim is None:
+        return f"resource claim {reference.claim} not found"
+    if claim.deleting:
+        return f"resource claim {reference.claim} is being deleted"
+    if owner and not any(other.controller and other.uid == owner for other in claim.owners):
+        return f"resource claim {reference.claim} was not made for the pod"
+    return PodClaim(reference.name, claim.key, claim.spec, claim.allocation)
+
+
+def _without_class(state: DraState, claims: Iterable[PodClaim]) -> str:
+    for claim in claims:
+        if claim.allocation is not None:
+            continue
+        for group in claim.spec.requests:
+            if group.prioritized and not state.stock.features.prioritized_list:
+                return f"claim {claim.name}, request {group.name}: alternatives need DRAPrioritizedList"
+            if not group.alternatives:
+                return f"claim {claim.name}, request {group.name}: is of an unknown kind"
+            for request in group.alternatives:
+                if request.device_class not in state.stock.classes:
+                    return (
+                        f"claim {claim.name}, request {request.full_name}: device class "
+                        f"{request.device_class!r} does not exist"
+                    )
+    return ""
+
+
+def place_pod(state: DraState, demand: PodDemand, node: DraNode) -> PodOutcome:
+    """The pod on a node: which devices it gets there."""
+    if demand.refused:
+        return _refused(demand.refused)
+    by_driver: dict[str, int] = {}
+    for resource, units in demand.extended.items():
+        if resource in state.offered and not node.allocatable.get(resource, 0):
+            by_driver[resource] = units
+        elif resource not in node.allocatable:
+            return _refused(f"{resource} is offered neither by a device plugin nor by a device class")
+    requests = NO_SPEC
+    mappings: tuple[RequestMapping, ...] = ()
+    wanted = [claim for claim in demand.claims if claim.allocation is None]
+    if demand.pod is not None and demand.extended and (by_driver or demand.claims):
+        requests, mappings = extended_claim(demand.pod, by_driver, state.offered)
+        wanted.append(PodClaim(CLAIM_NAME, "", requests))
+    outcome = DraOutcome(DraStatus.FITS)
+    if wanted:
+        named = [NamedClaim(claim.name, claim.spec) for claim in wanted]
+        outcome = allocate(state.stock, node, named, state.held)
+    if not outcome.fits:
+        return PodOutcome(outcome)
+    for claim in demand.claims:
+        allocation = claim.allocation
+        if allocation is not None and not selects_node(allocation.node_terms, node.name, node.labels):
+            return _refused(f"claim {claim.name} is allocated elsewhere")
+    allocated = dict(zip((claim.name for claim in wanted), outcome.allocations, strict=True))
+    return PodOutcome(outcome, allocated, requests, mappings)
+
+
+def _refused(reason: str) -> PodOutcome:
+    return PodOutcome(DraOutcome(DraStatus.UNSCHEDULABLE, reason))
+
+
+def with_pod(state: DraState, demand: PodDemand, placed: PodOutcome) -> DraState:
+    """As if the pod were there: its devices are held, and claims that it shares with others are allocated."""
+    claims = dict(state.claims)
+    for claim in demand.claims:
+        if claim.key and claim.name in placed.allocated and claim.key in claims:
+            claims[claim.key] = replace(claims[claim.key], allocation=placed.allocated[claim.name])
+    return replace(state.holding(placed.allocated.values()), claims=claims)

@@ -1,0 +1,168 @@
+"""Claims of pods for devices of drivers (DRA): what a pod gets on which node, and what is written of it.
+
+What was given and is not seen yet is held here, until the claims themselves say so. Claims of templates are
+made when the pod is bound; upstream a controller makes them before. Extended resources that a class offers
+are not served here, and a named claim stays allocated when its last pod goes.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from karpool.kube.api.client import Client
+from karpool.kube.errors import AlreadyExists
+from karpool.model.dra.claim import Allocation
+from karpool.model.dra.objects import allocation_object
+from karpool.model.kubernetes.api_resources import PODS, RESOURCECLAIMS, RESOURCECLAIMTEMPLATES
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.claim_room import dra_node
+from karpool.packing.dra.pod_claims import (
+    DraState,
+    PodDemand,
+    PodOutcome,
+    demand_of,
+    place_pod,
+)
+from karpool.packing.fit_reasons import CLAIMS_UNKNOWN
+from karpool.packing.tables.room import Room
+
+_CLAIM_NAME_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDecision:
+    """`closed`: rows on which the pod's claims find no devices, and why the first does not."""
+
+    state: DraState | None
+    demand: PodDemand
+    closed: tuple[int, ...]
+    reason: str
+
+
+class DeviceClaims:
+    def __init__(self, snapshot: Callable[[], Room], client: Client, new_share: Callable[[], str]) -> None:
+        self._snapshot = snapshot
+        self._client = client
+        self._new_share = new_share
+        self._given: dict[str, Allocation] = {}  # by claim, until it is seen
+        self._plain: dict[PodShape, PodShape] = {}
+
+    def plain(self, shape: PodShape) -> PodShape:
+        """Without its claims: they are decided here."""
+        if len(self._plain) > 1024:
+            self._plain.clear()
+        return self._plain.setdefault(shape, replace(shape, resource_claims=()))
+
+    def decide(self, pod: Pod) -> DeviceDecision | None:
+        """None for a pod without claims."""
+        if not pod.spec.resource_claims:
+            return None
+        room = self._snapshot()
+        state = self._state(room)
+        if state is None:
+            return DeviceDecision(None, PodDemand(), tuple(range(room.n)), CLAIMS_UNKNOWN)
+        demand = demand_of(state, pod)
+        closed: list[int] = []
+        reason = ""
+        for row in range(room.n):
+            outcome = place_pod(state, demand, dra_node(room.nodes, row)).outcome
+            if not outcome.fits:
+                closed.append(row)
+                reason = reason or outcome.reason
+        return DeviceDecision(state, demand, tuple(closed), reason)
+
+    def _state(self, room: Room) -> DraState | None:
+        state = room.dra
+        if state is None:
+            return None
+        claims = dict(state.claims)
+        pending: list[Allocation] = []
+        for key, allocation in list(self._given.items()):
+            seen = claims.get(key)
+            if seen is not None and seen.allocation is not None:
+                del self._given[key]
+                continue
+            pending.append(allocation)
+            if seen is not None:
+                claims[key] = replace(seen, allocation=allocation)
+        return replace(state.holding(pending), claims=claims)
+
+    def assume(self, pod: Pod, decision: DeviceDecision, row: int) -> PodOutcome:
+        """The devices are the pod's from now on."""
+        assert decision.state is not None  # no row is open without
+        placed = place_pod(decision.state, decision.demand, dra_node(self._snapshot().nodes, row))
+        for claim in decision.demand.claims:
+            if claim.name in placed.allocated:
+                self._given[claim.key or _generated(pod, claim.name)] = placed.allocated[claim.name]
+        return placed
+
+    async def write(self, pod: Pod, demand: PodDemand, placed: PodOutcome) -> None:
+        """Claims first, then the pod's own status; each write may be repeated. Raises KubeError."""
+        statuses = []
+        for claim in demand.claims:
+            key = claim.key or _generated(pod, claim.name)
+            if not claim.key:
+                await self._make(pod, claim.name, key)
+                statuses.append({"name": claim.name, "resourceClaimName": key.rpartition("/")[2]})
+            await self._reserve(pod, key, placed.allocated.get(claim.name))
+        if statuses:
+            await self._client.patch(
+                PODS,
+                pod.name,
+                {"status": {"resourceClaimStatuses": statuses}},
+                namespace=pod.metadata.namespace,
+                subresource="status",
+            )
+
+    async def _make(self, pod: Pod, name: str, key: str) -> None:
+        entry = next(entry for entry in pod.spec.resource_claims or () if entry.name == name)
+        namespace = pod.metadata.namespace
+        template: dict[str, Any] = await self._client.get(
+            RESOURCECLAIMTEMPLATES, entry.resource_claim_template_name or "", namespace=namespace
+        )
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": pod.name,
+            "uid": pod.metadata.uid,
+            "controller": True,
+        }
+        made = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {
+                "name": key.rpartition("/")[2],
+                "namespace": namespace,
+                "annotations": {_CLAIM_NAME_ANNOTATION: name},
+                "ownerReferences": [owner],
+            },
+            "spec": template["spec"]["spec"],
+        }
+        with suppress(AlreadyExists):  # made by an attempt whose answer was lost
+            await self._client.create(RESOURCECLAIMS, made)
+
+    async def _reserve(self, pod: Pod, key: str, allocation: Allocation | None) -> None:
+        namespace, _, name = key.partition("/")
+        claim: dict[str, Any] = await self._client.get(RESOURCECLAIMS, name, namespace=namespace)
+        status = claim.get("status") or {}
+        reserved = list(status.get("reservedFor") or [])
+        if all(consumer.get("uid") != pod.metadata.uid for consumer in reserved):
+            reserved.append({"resource": "pods", "name": pod.name, "uid": pod.metadata.uid})
+        news: dict[str, Any] = {"reservedFor": reserved}
+        if allocation is not None and not status.get("allocation"):
+            news["allocation"] = allocation_object(allocation, self._new_share)
+        version = {"resourceVersion": claim["metadata"]["resourceVersion"]}
+        await self._client.patch(
+            RESOURCECLAIMS,
+            name,
+            {"metadata": version, "status": news},
+            namespace=namespace,
+            subresource="status",
+        )
+
+
+def _generated(pod: Pod, claim: str) -> str:
+    """A name that the next attempt finds again."""
+    return f"{pod.metadata.namespace}/{pod.name}-{claim}-{pod.metadata.uid[-5:]}"

@@ -1,0 +1,79 @@
+"""The embedded kube-scheduler gives devices of drivers (DRA) to claims, each device once."""
+
+from karpool.model.kubernetes.api_resources import (
+    DEPLOYMENTS,
+    DEVICECLASSES,
+    NODES,
+    PODS,
+    RESOURCECLAIMS,
+    RESOURCECLAIMTEMPLATES,
+    RESOURCESLICES,
+)
+from karpool_fleet.clusters.fleet_file import StaticNodes
+from tests.fleet.living import deployment, play, ready, until
+
+CLAIM = {
+    "devices": {
+        "requests": [
+            {
+                "name": "r",
+                "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1},
+            }
+        ]
+    }
+}
+
+
+def device_objects(node: str, devices: int):
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    named = [{"name": f"gpu-{index}"} for index in range(devices)]
+    spec = {"driver": "gpu.example.com", "nodeName": node, "pool": pool, "devices": named}
+    selector = {"cel": {"expression": 'device.driver == "gpu.example.com"'}}
+    return [
+        (DEVICECLASSES, {"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}}),
+        (
+            RESOURCECLAIMTEMPLATES,
+            {"metadata": {"name": "one", "namespace": "default"}, "spec": {"spec": CLAIM}},
+        ),
+        (RESOURCESLICES, {"metadata": {"name": f"{node}-gpu"}, "spec": spec}),
+    ]
+
+
+def test_each_device_serves_one_claim_and_the_rest_wait_until_more_come():
+    async def story(cluster):
+        client = cluster.embedded.client("user")
+        names = sorted(node["metadata"]["name"] for node in (await client.list(NODES, into=dict)).items)
+        claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+        await client.create(DEPLOYMENTS, deployment("web", 3, cpu="100m", resourceClaims=claims))
+        for resource, obj in device_objects(names[1], 2):
+            await client.create(resource, obj)
+
+        async def two():
+            return await ready(cluster, "web") == 2
+
+        assert await until(two, within=120)
+        pods = [
+            pod
+            for pod in (await client.list(PODS, into=dict)).items
+            if pod["metadata"]["namespace"] == "default"
+        ]
+        assert sorted(pod["spec"].get("nodeName", "") for pod in pods) == ["", names[1], names[1]]
+        (waiting,) = [pod for pod in pods if not pod["spec"].get("nodeName")]
+        (told,) = [c for c in waiting["status"]["conditions"] if c["type"] == "PodScheduled"]
+        assert "no device" in told["message"]
+        given = (await client.list(RESOURCECLAIMS, into=dict)).items
+        devices = [c["status"]["allocation"]["devices"]["results"][0]["device"] for c in given]
+        assert sorted(devices) == ["gpu-0", "gpu-1"]
+        assert {c["status"]["reservedFor"][0]["uid"] for c in given} == {
+            pod["metadata"]["uid"] for pod in pods if pod is not waiting
+        }
+
+        (more,) = [obj for resource, obj in device_objects(names[0], 1) if resource is RESOURCESLICES]
+        await client.create(RESOURCESLICES, more)
+
+        async def three():
+            return await ready(cluster, "web") == 3
+
+        assert await until(three, within=120)
+
+    play(story, nodes=[StaticNodes(type="m5.large", count=2)])
