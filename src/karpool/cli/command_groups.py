@@ -47,9 +47,9 @@ class LazyGroup(click.Group):
         name = args[0]
         if name in self._table or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        known = self.list_commands(ctx)
-        like = get_close_matches(name, known, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(like)}?" if like else f"there are {', '.join(known)}"
+        commands = self.list_commands(ctx)
+        like = get_close_matches(name, commands, n=2, cutoff=0.5)
+        hint = f"did you mean {' or '.join(like)}?" if like else f"there are {', '.join(commands)}"
         raise click.UsageError(f"{name!r} is not a command; {hint}", ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -13,9 +13,9 @@ def completion(context: click.Context, shell: str) -> None:
     `kubectl karpool` is completed by kubectl's own script, which asks the executable
     kubectl_complete-karpool beside karpool.
     """
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(context.find_root().command, {}, "karpool", "_KARPOOL_COMPLETE").source())
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
+    click.echo(shell_class(context.find_root().command, {}, "karpool", "_KARPOOL_COMPLETE").source())
 
 
 FILES_TOO, NO_FILES = ":0", ":4"  # the last line, in the protocol that kubectl asks plugins with
@@ -24,7 +24,7 @@ FILES_TOO, NO_FILES = ":0", ":4"  # the last line, in the protocol that kubectl 
 def for_kubectl(group: click.Command, words: list[str]) -> str:
     """What may follow in the place of the last word: a candidate and its help a line, then a directive."""
     *before, incomplete = words or [""]
-    found = ShellComplete(group, {}, "karpool", "").get_completions(before, incomplete)
-    plain = [item for item in found if item.type == "plain"]
+    completions = ShellComplete(group, {}, "karpool", "").get_completions(before, incomplete)
+    plain = [item for item in completions if item.type == "plain"]
     lines = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in plain]
-    return "\n".join([*lines, NO_FILES if len(plain) == len(found) else FILES_TOO])
+    return "\n".join([*lines, NO_FILES if len(plain) == len(completions) else FILES_TOO])

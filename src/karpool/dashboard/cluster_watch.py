@@ -118,8 +118,8 @@ class DashboardCluster:
 
     def failure_of(self, pool: str) -> str:
         """Why a pool does not deliver at present, or nothing."""
-        found = self.cluster.failures.of_pool(pool, self.clock.now())
-        return "" if found is None else str(found)
+        failure = self.cluster.failures.of_pool(pool, self.clock.now())
+        return "" if failure is None else str(failure)
 
     def arrived(self, promise: Promise) -> ArrivedReplicas:
         """What of a promise is on nodes here, as the cluster's own estimator would say; empty as long as
@@ -150,9 +150,9 @@ class DashboardCluster:
     def _all_watches(self) -> Iterator[WatchedKind[Any]]:
         """Every kind, and that something of it changed: told last, when all others know."""
         # It shows what its reader may see, and says what is closed.
-        wanted = [replace(kind, refines=kind.optional) for kind in self._watches()]
-        yield from wanted
-        for resource, into, selection in {(kind.resource, kind.into, kind.selection): 0 for kind in wanted}:
+        kinds = [replace(kind, refines=kind.optional) for kind in self._watches()]
+        yield from kinds
+        for resource, into, selection in {(kind.resource, kind.into, kind.selection): 0 for kind in kinds}:
             told = _Told(partial(self._changed, resource, _areas_of(resource, into, selection)))
             yield WatchedKind(resource, into, told, selection, optional=True, refines=True)
 
@@ -178,11 +178,11 @@ class DashboardCluster:
 
     def _on_binding(self, change: ObjectChange[Object]) -> None:
         key = binding_key(*change.key)
-        _, known = self.scheduling.bindings.apply(change, key)
-        if known is None:
+        _, version = self.scheduling.bindings.apply(change, key)
+        if version is None:
             self.scheduling.forget(key)
-        elif known.binding is not None:
-            self.scheduling.observe(known.binding)
+        elif version.binding is not None:
+            self.scheduling.observe(version.binding)
 
 
 class _Told:

@@ -266,15 +266,15 @@ def _all_fields(
 ) -> tuple[OptionField, ...]:
     """`usual` is the group's instance that its owner has by default."""
     go = go or options.go_flags
-    found: list[OptionField] = []
+    fields: list[OptionField] = []
     for name, (declared, about, declared_default) in _declared(options).items():
         default = getattr(usual, name) if usual is not None else declared_default
         only = process_only or bool(about.get("process_only"))
         if _is_group(declared):
-            found += _all_fields(declared, (*path, name), default, process_only=only, go=go)
+            fields += _all_fields(declared, (*path, name), default, process_only=only, go=go)
         else:
-            found.append(_field((*path, name), declared, {**about, "process_only": only}, default, go))
-    return tuple(found)
+            fields.append(_field((*path, name), declared, {**about, "process_only": only}, default, go))
+    return tuple(fields)
 
 
 def _is_group(declared: Any) -> bool:
@@ -293,7 +293,7 @@ def _own_fields(options: type[Options]) -> tuple[OptionField, ...]:
 @lru_cache
 def _declared(options: type[Options]) -> Mapping[str, tuple[Any, Mapping[str, Any], Any]]:
     """Field -> type, what is said about it, default."""
-    found: dict[str, tuple[Any, Mapping[str, Any], Any]] = {}
+    declared_fields: dict[str, tuple[Any, Mapping[str, Any], Any]] = {}
     for info in msgspec.structs.fields(options):
         about: dict[str, Any] = {}
         declared = info.type
@@ -303,8 +303,8 @@ def _declared(options: type[Options]) -> Mapping[str, tuple[Any, Mapping[str, An
                 limits = {"least": meta.ge, "above": meta.gt, "most": meta.le, "help": meta.description}
                 about |= {key: value for key, value in limits.items() if value is not None}
                 about |= meta.extra or {}
-        found[info.name] = (declared, about, info.default)
-    return found
+        declared_fields[info.name] = (declared, about, info.default)
+    return declared_fields
 
 
 def _field(
@@ -434,8 +434,8 @@ class ProbeOptions(Options, frozen=True):
     def addresses(self) -> tuple[ListenAddress, ...]:
         """Each once, if both are to be in one place."""
         texts = (self.metrics_bind_address, self.health_probe_bind_address)
-        found = (listener("", text) for text in texts)
-        return tuple(dict.fromkeys(address for address in found if address is not None))
+        listeners = (listener("", text) for text in texts)
+        return tuple(dict.fromkeys(address for address in listeners if address is not None))
 
 
 class WatchOptions(Options, frozen=True):

@@ -120,14 +120,14 @@ def _hush() -> None:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
 
-def _chosen(found: list[Named], names: Sequence[str]) -> list[Named]:
-    known = [variant.name for variant in found]
+def _chosen(variants: list[Named], names: Sequence[str]) -> list[Named]:
+    known = [variant.name for variant in variants]
     for name in names:
         if name not in known:
             raise click.UsageError(
                 f"--variant: {name!r} is not in the scenario; there are {', '.join(known)}"
             )
-    return [named for named in found if not names or named.name in names]
+    return [named for named in variants if not names or named.name in names]
 
 
 def _changed(named: Named, seed: int | None, duration: str | None, trace: Path | None) -> Named:

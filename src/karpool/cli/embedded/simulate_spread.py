@@ -24,10 +24,10 @@ class FigureSpread:
 
 
 def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
-    found: dict[str, list[Result]] = {}
+    results_of: dict[str, list[Result]] = {}
     for result in results:
-        found.setdefault(result.variant, []).append(result)
-    return found
+        results_of.setdefault(result.variant, []).append(result)
+    return results_of
 
 
 def spread(results: Sequence[Result], figure: str) -> FigureSpread | None:

@@ -49,10 +49,10 @@ class TourOptions:
 
 def chapters_named(names: Sequence[str]) -> list[Chapter]:
     """In their order, all of them when none is named."""
-    known = [chapter.name for chapter in CHAPTERS]
+    titles = [chapter.name for chapter in CHAPTERS]
     for name in names:
-        if name not in known:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}", param_hint="--chapter")
+        if name not in titles:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(titles)}", param_hint="--chapter")
     return [chapter for chapter in CHAPTERS if not names or chapter.name in names]
 
 

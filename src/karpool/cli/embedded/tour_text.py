@@ -80,18 +80,18 @@ def conclusion(outcomes: Sequence[ChapterOutcome], real_seconds: float) -> str:
 
 def broken(outcomes: Sequence[ChapterOutcome]) -> str:
     """What was not kept, in a line; empty when everything was."""
-    found = [
+    promises = [
         f"{outcome.chapter.title}: {promise.claim} ({printable(promise.seen)})"
         for outcome in outcomes
         for promise in outcome.promises
         if not promise.kept
     ]
-    found += [
+    promises += [
         f"{outcome.chapter.title}: {printable(outcome.error) or 'nothing was promised'}"
         for outcome in outcomes
         if outcome.error or not outcome.promises
     ]
-    return "; ".join(found)
+    return "; ".join(promises)
 
 
 def document(outcomes: Sequence[ChapterOutcome], real_seconds: float, form: str) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.options.cluster import RegionParam, catalogue_option, output_option
-from karpool.cli.output.text import columns, machine, note, pluralize
+from karpool.cli.output.text import columns, emit, machine, note, pluralize
 from karpool.model import resources
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType
 from karpool.model.catalogue.files import (
@@ -52,7 +52,7 @@ def regions(provider: str | None, output: str) -> None:
                 }
             )
     if output in ("json", "yaml"):
-        click.echo(machine("RegionList", {"items": items}, output))
+        emit(machine("RegionList", {"items": items}, output))
         return
     rows = [
         [
@@ -64,7 +64,7 @@ def regions(provider: str | None, output: str) -> None:
         ]
         for item in items
     ]
-    click.echo(columns(["REGION", "PROVIDER", "ZONES", "ON-DEMAND AS OF", "SPOT AS OF"], rows))
+    emit(columns(["REGION", "PROVIDER", "ZONES", "ON-DEMAND AS OF", "SPOT AS OF"], rows))
 
 
 @catalogue.command("list", epilog="Example: karpool catalogue list --region westeurope --family Ds_v5")
@@ -84,7 +84,7 @@ def list_(region: str, family: str, gpu: bool, catalogue: Path | None, output: s
     types.sort(key=lambda each: (each.capacity.get(resources.CPU, 0), each.name))
     if output in ("json", "yaml"):
         content = {**_head(found), "items": [_described(found, each) for each in types]}
-        click.echo(machine("InstanceTypeList", content, output))
+        emit(machine("InstanceTypeList", content, output))
         return
     shown = [
         [
@@ -107,8 +107,8 @@ def list_(region: str, family: str, gpu: bool, catalogue: Path | None, output: s
         "SPOT $/H",
         *(["ZONES"] if output == "wide" else []),
     ]
-    click.echo(columns(header, shown))
-    click.echo(f"\n{found.region}: {pluralize(len(types), 'type')}, prices of {found.as_of or UNKNOWN}")
+    emit(columns(header, shown))
+    emit(f"\n{found.region}: {pluralize(len(types), 'type')}, prices of {found.as_of or UNKNOWN}")
 
 
 @catalogue.command(epilog="Example: karpool catalogue show Standard_D4s_v5 --region westeurope")
@@ -132,7 +132,7 @@ def show(type_name: str, region: str, catalogue: Path | None, output: str) -> No
         )
     if output in ("json", "yaml"):
         content = {**_head(found), **_described(found, instance_type)}
-        click.echo(machine("InstanceType", content, output))
+        emit(machine("InstanceType", content, output))
         return
     labels = _labels(instance_type)
     lines = [f"{type_name} in {found.region} ({found.provider}), prices of {found.as_of or UNKNOWN}", ""]
@@ -159,7 +159,7 @@ def show(type_name: str, region: str, catalogue: Path | None, output: str) -> No
             ),
         )
     )
-    click.echo("\n".join(lines))
+    emit("\n".join(lines))
 
 
 @catalogue.command(
@@ -196,12 +196,12 @@ def refresh(file: Path, region: str, write: Path | None, output: str) -> None:
         note(f"left out, because their size is not known: {', '.join(unlisted[:10])}")
     if output in ("json", "yaml"):
         items = [msgspec.to_builtins(change) for change in changes]
-        click.echo(machine("PriceChangeList", {**_head(after), "items": items}, output))
+        emit(machine("PriceChangeList", {**_head(after), "items": items}, output))
         return
     rows = [[one.type, one.capacity_type, _money(one.before), _money(one.after)] for one in changes]
     if rows:
-        click.echo(columns(["TYPE", "BOUGHT AS", "SHIPPED $/H", "NOW $/H"], rows) + "\n")
-    click.echo(f"{region}: {pluralize(len(changes), 'price')} changed, of {len(before.types)} types")
+        emit(columns(["TYPE", "BOUGHT AS", "SHIPPED $/H", "NOW $/H"], rows) + "\n")
+    emit(f"{region}: {pluralize(len(changes), 'price')} changed, of {len(before.types)} types")
 
 
 def _catalogue(region: str, file: Path | None) -> Catalogue:
@@ -232,7 +232,7 @@ def _show_everywhere(name: str, output: str) -> None:
             f"{name!r} is sold in no region that is shipped; --catalogue gives your own types"
         )
     if output in ("json", "yaml"):
-        click.echo(machine("InstanceTypePrices", {"name": name, "items": items}, output))
+        emit(machine("InstanceTypePrices", {"name": name, "items": items}, output))
         return
     rows = [
         [
@@ -244,7 +244,7 @@ def _show_everywhere(name: str, output: str) -> None:
         ]
         for item in items
     ]
-    click.echo(columns(["REGION", "PROVIDER", "$/H", "SPOT $/H", "AS OF"], rows))
+    emit(columns(["REGION", "PROVIDER", "$/H", "SPOT $/H", "AS OF"], rows))
 
 
 def _unsized(found: Catalogue, name: str) -> str:

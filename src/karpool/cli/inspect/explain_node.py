@@ -57,7 +57,7 @@ def explained(node: str, planned_cluster: PlannedCluster, settings: PlanSettings
             f"node {node} is not in {planned_cluster.cluster or 'the cluster'}; see kubectl get nodes"
         )
     plan = plan_consolidation(planned_cluster.view, settings, planned_cluster.now)
-    move = next((each for each in plan.moves if node in each.names), None)
+    move = next((candidate_move for candidate_move in plan.moves if node in candidate_move.names), None)
     rejected = tuple(rejected_move for rejected_move in plan.rejected if node in rejected_move.move.names)
     held = next((kept_node for kept_node in plan.held if kept_node.node == node), None)
     return NodeExplanation(
@@ -92,14 +92,14 @@ def _verdict(move: Move | None, rejected: tuple[RejectedMove, ...]) -> str:
 def _why(
     plan: ConsolidationPlan, node: str, rejected: tuple[RejectedMove, ...], held: KeptNode | None
 ) -> tuple[Infeasible[ConsolidationReason], ...]:
-    found = [why for move in rejected for why in move.why]
-    found += held.why if held is not None else ()
-    found += [
+    reasons = [why for move in rejected for why in move.why]
+    reasons += held.why if held is not None else ()
+    reasons += [
         Infeasible(ConsolidationReason.NOT_CONSIDERED, considered.why)
         for considered in plan.not_looked_at
         if node in considered.nodes
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(reasons))
 
 
 @click.command(epilog="Example: karpool explain node ip-10-0-1-7.ec2.internal --context prod")

@@ -24,7 +24,7 @@ def controller_command(
     """A command whose flags are the options of one controller."""
     return click.Command(
         options.command,
-        callback=lambda **given: callback(chosen_options(options, given)),
+        callback=lambda **flags: callback(chosen_options(options, flags)),
         params=list(parameters(options)),
         context_settings=GO_SPELLING if options.go_flags else {},
         help=help_text,
@@ -40,8 +40,8 @@ def with_options(options: type[Options], argument: str, *, without: Collection[s
 
         @wraps(command)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            given = {str(param.name): kwargs.pop(str(param.name)) for param in params}
-            return command(*args, **{argument: chosen_options(options, given)}, **kwargs)
+            flags = {str(param.name): kwargs.pop(str(param.name)) for param in params}
+            return command(*args, **{argument: chosen_options(options, flags)}, **kwargs)
 
         memo = [*getattr(command, "__click_params__", ()), *reversed(params)]
         wrapped.__click_params__ = memo  # type: ignore[attr-defined]
@@ -50,12 +50,12 @@ def with_options(options: type[Options], argument: str, *, without: Collection[s
     return decorate
 
 
-def chosen_options(options: type[T], given: Mapping[str, Any]) -> T:
+def chosen_options(options: type[T], flags: Mapping[str, Any]) -> T:
     """From what click hands over. Raises UsageError with everything that is wrong."""
     values = {
-        field.name: given[_identifier(field)]
+        field.name: flags[_identifier(field)]
         for field in option_fields(options)
-        if given.get(_identifier(field)) is not None
+        if flags.get(_identifier(field)) is not None
     }
     try:
         return read_options(options, values)

@@ -59,19 +59,19 @@ async def applied(
     made_with = saved_options(saved.flags)
     seen = await load_planned_cluster(cluster, made_with.region, options.catalogue, options.contract)
     settings = made_with.settings(made_with.override, heed_budgets=made_with.heed_budgets)
-    found = check_plan(
+    check = check_plan(
         saved.plan, seen.view, settings, seen.now, max_age_seconds=options.max_age_seconds or None
     )
-    emit(render(found))
-    if reason := objection(found, partial=options.partial, strict=options.strict):
+    emit(render(check))
+    if reason := objection(check, partial=options.partial, strict=options.strict):
         raise CommandFailed(reason)
     if saved.cluster and seen.cluster != saved.cluster:
         note(f"the plan was made for {saved.cluster}, this is {seen.cluster}; its nodes are the same")
-    if not options.dry_run and found.good:
+    if not options.dry_run and check.good:
         if execute is None:
             raise CommandFailed("there is nothing here that carries out moves; use --dry-run")
-        await execute(cluster, found.good, settings, seen)
-    return found
+        await execute(cluster, check.good, settings, seen)
+    return check
 
 
 async def carry_out(
@@ -95,24 +95,24 @@ def _line(record: MoveRecord) -> str:
     return f"{record.phase}: {', '.join(record.nodes)}{why}"
 
 
-def objection(found: PlanCheck, *, partial: bool, strict: bool) -> str:
+def objection(check: PlanCheck, *, partial: bool, strict: bool) -> str:
     """Why nothing is done; empty when something is."""
-    if found.too_old is not None:
-        return found.too_old.detail
-    if strict and not found.unchanged:
+    if check.too_old is not None:
+        return check.too_old.detail
+    if strict and not check.unchanged:
         return "the cluster has changed since the plan was made; make a new one, or leave out --strict"
-    if found.refused and not partial:
-        number = f"{len(found.refused)} of {pluralize(len(found.moves), 'move')}"
+    if check.refused and not partial:
+        number = f"{len(check.refused)} of {pluralize(len(check.moves), 'move')}"
         return f"the plan is stale: {number} do not hold any more; make a new one, or use --partial"
     return ""
 
 
-def render(found: PlanCheck) -> str:
-    if not found.moves:
+def render(check: PlanCheck) -> str:
+    if not check.moves:
         return "the plan has no moves"
     rows = []
-    for move in found.moves:
-        why = found.refused.get(move.id, ())
+    for move in check.moves:
+        why = check.refused.get(move.id, ())
         verdict = "; ".join(reason.detail for reason in why) or "holds"
         rows.append([*plan_text.move_row(move, wide=False), verdict])
     return columns([*plan_text.move_table((), wide=False)[0], "NOW"], rows)

@@ -41,7 +41,7 @@ def document() -> bytes:
 
 def _operation(endpoint: Endpoint, references: dict[Any, dict[str, Any]]) -> dict[str, Any]:
     problem = {"application/problem+json": {"schema": references[ProblemDetails]}}
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.about,
         "responses": {
@@ -54,7 +54,7 @@ def _operation(endpoint: Endpoint, references: dict[Any, dict[str, Any]]) -> dic
         },
     }
     if endpoint.parameters:
-        found["parameters"] = [
+        operation["parameters"] = [
             {
                 "name": parameter.name,
                 "in": "path" if parameter.in_path else "query",
@@ -64,7 +64,7 @@ def _operation(endpoint: Endpoint, references: dict[Any, dict[str, Any]]) -> dic
             }
             for parameter in endpoint.parameters
         ]
-    return found
+    return operation
 
 
 def _stream() -> dict[str, Any]:

@@ -120,8 +120,8 @@ class FleetCollector:
 
     def not_ready(self) -> str | None:
         """What has not been read yet, of the first cluster that lacks something."""
-        found = (watch.not_ready() for watch in self.watches.values())
-        return next((reason for reason in found if reason is not None), None)
+        reasons = (watch.not_ready() for watch in self.watches.values())
+        return next((reason for reason in reasons if reason is not None), None)
 
     async def run(self) -> None:
         """What changes with time alone: promises end, clusters fall silent, plans age. Until cancelled."""
@@ -193,23 +193,25 @@ class FleetCollector:
         return node_detail(cluster, watch.view(), name, self._plan(watch))
 
     def placements(self) -> views.PlacementList:
-        known = [version for watch in self._control_planes() for version in watch.scheduling.bindings.all()]
+        versions = [
+            version for watch in self._control_planes() for version in watch.scheduling.bindings.all()
+        ]
         ledger = next(iter(self._ledgers()), None)
-        return placements.placements(known, ledger, self.clock.now())
+        return placements.placements(versions, ledger, self.clock.now())
 
     async def placement(self, namespace: str, name: str) -> views.PlacementDetail | None:
         """What would be decided about one binding now. Raises Invalid for one that cannot be read."""
         key = binding_key(namespace, name)
         for watch in self._control_planes():
-            known = watch.scheduling.bindings.get(key)
-            if known is None:
+            version = watch.scheduling.bindings.get(key)
+            if version is None:
                 continue
-            if known.binding is None:
-                raise known.problem or Invalid("spec", name, "cannot be read")
+            if version.binding is None:
+                raise version.problem or Invalid("spec", name, "cannot be read")
             asker = self._asker(watch.name)
-            found = await what_if_known(watch.scheduling, key, self._wishes.settings, asker=asker)
+            what_if = await what_if_known(watch.scheduling, key, self._wishes.settings, asker=asker)
             ledger = watch.scheduling.ledger
-            return placements.detail(known, found, ledger, asked_estimators=asker is not None)
+            return placements.detail(version, what_if, ledger, asked_estimators=asker is not None)
         return None
 
     def promises(self) -> views.PromiseList:
@@ -269,8 +271,8 @@ class FleetCollector:
         return [watch for watch in self.watches.values() if watch.is_control_plane]
 
     def _ledgers(self) -> list[PromiseLedger]:
-        found = (watch.scheduling.ledger for watch in self._control_planes())
-        return [ledger for ledger in found if ledger is not None]
+        ledgers = (watch.scheduling.ledger for watch in self._control_planes())
+        return [ledger for ledger in ledgers if ledger is not None]
 
     def _members(self) -> dict[str, MemberCluster]:
         return {

@@ -70,7 +70,7 @@ def board(cluster: str, plan: ConsolidationPlan) -> ConsolidationBoard:
 
 def in_order(boards: Iterable[ConsolidationBoard]) -> list[ConsolidationBoard]:
     """Clusters with something to do first, then those with something to see; else as they come."""
-    return sorted(boards, key=lambda each: (not each.approved, not each.refused, not each.held))
+    return sorted(boards, key=lambda board: (not board.approved, not board.refused, not board.held))
 
 
 def move_detail(cluster: str, plan: ConsolidationPlan, id_: str) -> MoveDetail | None:
@@ -147,8 +147,8 @@ def _fractions(
 
 def _deciding(move: Move) -> MoveScore | None:
     """Of the pool that is hardest to please."""
-    found = [pool.score for pool in move.verdict.pools if pool.score is not None]
-    return min(found, key=lambda score: score.score - score.threshold, default=None)
+    scores = [pool.score for pool in move.verdict.pools if pool.score is not None]
+    return min(scores, key=lambda score: score.score - score.threshold, default=None)
 
 
 def _pool(state: PoolSummary) -> PoolBoard:

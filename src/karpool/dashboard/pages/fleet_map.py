@@ -223,11 +223,11 @@ def _potential(
 
 
 def _policy(view: ClusterView, pool: str) -> str:
-    found = view.pool_objects.get(pool)
-    if found is None:
+    policy = view.pool_objects.get(pool)
+    if policy is None:
         return ""
     try:
-        return str(policy_of(found))
+        return str(policy_of(policy))
     except Invalid as error:
         return f"unreadable: {error}"
 

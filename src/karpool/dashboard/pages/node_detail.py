@@ -73,8 +73,8 @@ def _pods(view: ClusterView, row: int) -> list[PodRow]:
     """The costliest to move first."""
     costs = {view.pods.keys[pod]: float(view.pods.costs[pod]) for pod in view.pods.on(row)}
     shapes = view.snapshot.shapes
-    found = [
+    rows = [
         PodRow(name=name, requested=dict(shapes[shape].requests), cost=costs.get(name, 0.0))
         for name, shape in view.snapshot.pods_on(row).items()
     ]
-    return sorted(found, key=lambda pod: (-pod.cost, pod.name))
+    return sorted(rows, key=lambda pod: (-pod.cost, pod.name))

@@ -27,15 +27,15 @@ _LINES_MAX = 200
 _FIRST_OF_A_STEP = ("filter:", "candidates,", "select:", "divide", "failed:", "affinity group")
 
 
-def placements(known: Iterable[BindingVersion], ledger: PromiseLedger | None, now: float) -> PlacementList:
+def placements(versions: Iterable[BindingVersion], ledger: PromiseLedger | None, now: float) -> PlacementList:
     """What lacks a place first, then by name."""
-    found = sorted(known, key=lambda version: version.head.key)
-    items = sorted((placement(version, ledger) for version in found), key=lambda row: row.state == "placed")
+    rows = sorted(versions, key=lambda version: version.head.key)
+    items = sorted((placement(version, ledger) for version in rows), key=lambda row: row.state == "placed")
     return PlacementList(at=now, items=items[:SHOWN_MAX], left_out=max(0, len(items) - SHOWN_MAX))
 
 
-def placement(known: BindingVersion, ledger: PromiseLedger | None) -> PlacementRow:
-    key, binding = known.head.key, known.binding
+def placement(version: BindingVersion, ledger: PromiseLedger | None) -> PlacementRow:
+    key, binding = version.head.key, version.binding
     if binding is None:
         return PlacementRow(
             kind=key.kind,
@@ -46,8 +46,8 @@ def placement(known: BindingVersion, ledger: PromiseLedger | None) -> PlacementR
             shares=[],
             state="unreadable",
             reason="Invalid",
-            message=str(known.problem),
-            scheduler=known.head.scheduler_name,
+            message=str(version.problem),
+            scheduler=version.head.scheduler_name,
             strategy="",
         )
     state, reason, message = _state(binding)
@@ -98,29 +98,29 @@ def _state(binding: Binding) -> tuple[str, str, str]:
 
 
 def detail(
-    known: BindingVersion, found: WhatIf, ledger: PromiseLedger | None, *, asked_estimators: bool
+    version: BindingVersion, what_if: WhatIf, ledger: PromiseLedger | None, *, asked_estimators: bool
 ) -> PlacementDetail:
     return PlacementDetail(
-        placement=placement(known, ledger),
-        verdict=f"{found.decision.reason}: {found.decision.message}",
-        due=found.is_due,
-        why=found.trigger.why,
-        steps=steps(explanation.text(found.decision)),
+        placement=placement(version, ledger),
+        verdict=f"{what_if.decision.reason}: {what_if.decision.message}",
+        due=what_if.is_due,
+        why=what_if.trigger.why,
+        steps=steps(explanation.text(what_if.decision)),
         asked_estimators=asked_estimators,
     )
 
 
 def steps(text: str) -> list[DecisionStep]:
     """The explanation of a decision, cut where a new step of it begins."""
-    found: list[tuple[str, list[str]]] = []
+    what_if: list[tuple[str, list[str]]] = []
     lines = [line for line in text.splitlines()[1:] if line.strip()]
     for line in lines[:_LINES_MAX]:
         starts = not line.startswith(" ") and line.startswith(_FIRST_OF_A_STEP)
-        if starts or not found:
+        if starts or not what_if:
             title, _, rest = line.partition(":")
-            found.append((title, [rest.strip()] if rest.strip() else []))
+            what_if.append((title, [rest.strip()] if rest.strip() else []))
         else:
-            found[-1][1].append(line)
+            what_if[-1][1].append(line)
     if len(lines) > _LINES_MAX:
-        found.append((f"{len(lines) - _LINES_MAX} more lines", []))
-    return [DecisionStep(title=title, lines=held) for title, held in found]
+        what_if.append((f"{len(lines) - _LINES_MAX} more lines", []))
+    return [DecisionStep(title=title, lines=held) for title, held in what_if]

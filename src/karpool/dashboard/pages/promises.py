@@ -30,22 +30,22 @@ def promises(ledgers: Iterable[PromiseLedger], monotonic: float, now: float) -> 
 
 
 def by_cluster(ledgers: Iterable[PromiseLedger]) -> dict[str, PromisedCapacity]:
-    found: dict[str, PromisedCapacity] = {}
+    counts: dict[str, PromisedCapacity] = {}
     for ledger in ledgers:
         for promise in ledger.promises():
             if promise.replicas:
-                before = found.get(promise.cluster, PromisedCapacity())
+                before = counts.get(promise.cluster, PromisedCapacity())
                 amounts = dict(before.amounts)
                 resources.add(amounts, requests_of(promise))
-                found[promise.cluster] = PromisedCapacity(before.replicas + promise.replicas, amounts)
-    return found
+                counts[promise.cluster] = PromisedCapacity(before.replicas + promise.replicas, amounts)
+    return counts
 
 
 def requests_of(promise: Promise) -> dict[str, int]:
     """What the replicas in flight ask for together."""
     total: dict[str, int] = {}
-    for wanted, replicas in zip(promise.workload.requirements, promise.in_flight, strict=True):
-        shape = NO_SHAPE if wanted is None else wanted.shape
+    for requirements, replicas in zip(promise.workload.requirements, promise.in_flight, strict=True):
+        shape = NO_SHAPE if requirements is None else requirements.shape
         resources.add(total, {name: units * replicas for name, units in shape.requests})
     return total
 

@@ -43,12 +43,12 @@ class ScaleUpTraces:
 
 
 def traces(pods: Iterable[Pod], claim: Callable[[str], ClaimProgress | None]) -> ScaleUpTraces:
-    found = {}
+    smart_pods = {}
     for pod in pods:
         request, index = pod.labels.get(REQUEST, ""), pod.labels.get(INDEX, "")
         if request and index.isdecimal() and len(index) < 10:
-            found[request, int(index)] = pod
-    return ScaleUpTraces(found, claim)
+            smart_pods[request, int(index)] = pod
+    return ScaleUpTraces(smart_pods, claim)
 
 
 def scale_ups(
@@ -159,17 +159,17 @@ def _reached(
     record: ScaleUpRecord, unit: ScaleUpUnit, pod: Pod | None, progress: ClaimProgress | None
 ) -> dict[str, float]:
     """When each step was done, as far as something still says so."""
-    found: dict[str, float | None] = {"No device": record.first_seen, "Smart pod": unit.started}
+    moments: dict[str, float | None] = {"No device": record.first_seen, "Smart pod": unit.started}
     if pod is not None:
-        found["Smart pod"] = moment(pod.metadata.creation_timestamp) or unit.started
+        moments["Smart pod"] = moment(pod.metadata.creation_timestamp) or unit.started
     if progress is not None:
-        found["Claim"] = progress.created
-        found["Machine"] = progress.launched
-        found["Node"] = progress.registered
-        found["Devices"] = progress.initialized
+        moments["Claim"] = progress.created
+        moments["Machine"] = progress.launched
+        moments["Node"] = progress.registered
+        moments["Devices"] = progress.initialized
     if unit.stage is ScaleUpState.COMPLETED:
-        found["Retry"] = unit.since
-    return {name: at for name, at in found.items() if at}
+        moments["Retry"] = unit.since
+    return {name: at for name, at in moments.items() if at}
 
 
 def _detail(name: str, unit: ScaleUpUnit, pod: Pod | None, progress: ClaimProgress | None) -> str:

@@ -60,8 +60,8 @@ class AccessGuard:
             return AccessDenied(405, "read-only", f"{method} is not answered: the dashboard only reads")
         host = host_of(headers.get("Host", ""))
         if self.token is None and host not in self.hosts and not is_loopback(host):
-            known = ", ".join(sorted({"localhost", *self.hosts}))
-            return AccessDenied(403, "unknown host", f"asked as {host!r}; use {known}, or serve with a token")
+            names = ", ".join(sorted({"localhost", *self.hosts}))
+            return AccessDenied(403, "unknown host", f"asked as {host!r}; use {names}, or serve with a token")
         if not is_api:
             return None
         origin = headers.get("Origin", "")
@@ -74,8 +74,8 @@ class AccessGuard:
             )
         return None
 
-    def _knows(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode())
+    def _knows(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), f"Bearer {self.token}".encode())
 
 
 def host_of(netloc: str) -> str:

@@ -23,12 +23,12 @@ class PageFile:
 @cache
 def page_files() -> dict[str, PageFile]:
     """By path: `/` and `/page/NAME`."""
-    found: dict[str, PageFile] = {}
+    files: dict[str, PageFile] = {}
     for entry in resources.files("karpool.dashboard").joinpath("page").iterdir():
         suffix = "." + entry.name.rpartition(".")[2]
         if suffix in _TYPES:
             content = entry.read_bytes()
             tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
             path = "/" if entry.name == "index.html" else f"/page/{entry.name}"
-            found[path] = PageFile(content, _TYPES[suffix], tag)
-    return found
+            files[path] = PageFile(content, _TYPES[suffix], tag)
+    return files

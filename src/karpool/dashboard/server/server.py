@@ -107,30 +107,30 @@ class DashboardServer:
     # Answers
 
     def _handler(self, endpoint: Endpoint) -> Handler:
-        wanted = {parameter.name for parameter in endpoint.parameters if not parameter.in_path}
+        query_names = {parameter.name for parameter in endpoint.parameters if not parameter.in_path}
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            given = dict(request.match_info) | {
-                name: value for name, value in request.query.items() if name in wanted
+            parameters = dict(request.match_info) | {
+                name: value for name, value in request.query.items() if name in query_names
             }
-            if any(len(value) > NAME_MAX for value in given.values()):
+            if any(len(value) > NAME_MAX for value in parameters.values()):
                 return _problem(AccessDenied(400, "bad name", f"names have at most {NAME_MAX} characters"))
-            body = await self._body(endpoint, given)
+            body = await self._body(endpoint, parameters)
             if body is None:
-                named = " ".join(given.values())
+                named = " ".join(parameters.values())
                 return _problem(AccessDenied(404, "not found", f"there is no {named}; it may have just gone"))
             return _json(request, body)
 
         return answer
 
-    async def _body(self, endpoint: Endpoint, given: dict[str, str]) -> CachedBody | None:
+    async def _body(self, endpoint: Endpoint, parameters: dict[str, str]) -> CachedBody | None:
         version = self.collector.bell.version(*endpoint.areas)
-        key = "\0".join((endpoint.path, *(f"{name}={given[name]}" for name in sorted(given))))
+        key = "\0".join((endpoint.path, *(f"{name}={parameters[name]}" for name in sorted(parameters))))
         held = self._bodies.get(key, version)
         if held is not None:
             return held
-        found = endpoint.answer(self.collector, given)
-        answer = await found if inspect.isawaitable(found) else found
+        answered = endpoint.answer(self.collector, parameters)
+        answer = await answered if inspect.isawaitable(answered) else answered
         return None if answer is None else self._bodies.put(key, version, answer)
 
     async def _probe(self, request: web.Request) -> web.Response:

@@ -59,13 +59,13 @@ class SharedInformer:
 
 
 def followers(
-    client: Client, wanted: Iterable[WatchedKind[Any]], *, page_size: int = PAGE_SIZE
+    client: Client, kinds: Iterable[WatchedKind[Any]], *, page_size: int = PAGE_SIZE
 ) -> list[SharedInformer]:
     """Sinks of one kind are told in the order given. Objects are not kept."""
     grouped: dict[Any, list[WatchedKind[Any]]] = {}
-    for each in wanted:
+    for each in kinds:
         grouped.setdefault((each.resource, each.into, each.selection), []).append(each)
-    found = []
+    informers = []
     for (resource, into, selection), watched in grouped.items():
         optional = all(watched_kind.optional for watched_kind in watched)
         refines = all(watched_kind.refines for watched_kind in watched)
@@ -80,8 +80,8 @@ def followers(
         )
         for kind in watched:
             informer.add_sink(kind.sink)
-        found.append(SharedInformer(informer, optional, refines))
-    return found
+        informers.append(SharedInformer(informer, optional, refines))
+    return informers
 
 
 class InformerSet:
