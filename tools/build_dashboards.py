@@ -232,6 +232,7 @@ BOARDS = (
                         "predicted": f"sum({_CONSOLIDATING}_predicted_savings_dollars_per_hour_total)",
                         "realised": f"sum({_CONSOLIDATING}_realised_savings_dollars_per_hour_total)",
                         "lost": f"sum({_CONSOLIDATING}_realised_losses_dollars_per_hour_total)",
+                        "paid for nothing, $": f"sum({_CONSOLIDATING}_move_cost_dollars_total)",
                     },
                     "currencyUSD",
                 ),

@@ -11,14 +11,21 @@ from karpool.cli.inspect.get_moves import render
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
-from karpool.consolidation.execution.move_history import disturbances, redisturbed, resting, to_forget
+from karpool.consolidation.execution.move_history import (
+    cost_of,
+    disturbances,
+    leftovers,
+    redisturbed,
+    resting,
+    to_forget,
+)
 from karpool.consolidation.execution.record import MovePhase
 from karpool.consolidation.execution.reporting import MoveReporter
 from karpool.consolidation.process import apply
 from karpool.kube.clock import RealClock
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
-from karpool.model.kubernetes.api_resources import CONFIGMAPS
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, PODS
 from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
 from tests.consolidation.test_steps_of_a_move import record_of
 from tests.fleet.karpenter.acting import catalogue
@@ -249,3 +256,58 @@ def test_why_a_move_is_not_made_is_told_once_while_only_its_numbers_change() -> 
     for text in texts[:2]:
         reporter._say("node", "Normal", "ConsolidationApproved", text)  # type: ignore[arg-type]
     assert len(said) == 5, "what is decided is told with its numbers"
+
+
+def test_a_move_that_was_rolled_back_shows_what_it_cost_until_its_node_was_gone() -> None:
+    asked = {"asked_at": 0.0, "arrived": ("new",), "arrived_price": 0.5}
+    back = record_of(1, 1, phase=MovePhase.ROLLED_BACK, created=0.0, ended=360.0, **asked)
+    assert cost_of(back, (), 9999.0) == pytest.approx(0.05)
+    swept = record_of(1, 0, phase=MovePhase.DONE, created=400.0, gone_at=720.0, realised=0.0)
+    swept = replace(
+        swept, move=replace(swept.move, id="swept", nodes=(replace(swept.move.nodes[0], name="new"),))
+    )
+    assert cost_of(back, (back, swept), 9999.0) == pytest.approx(0.1)
+    assert leftovers((back, swept)) == {"new"}
+    assert "$0.1000 was paid for new nodes while they saved nothing" in render([back, swept], 9999.0, "table")
+    (first, _) = json.loads(render([back, swept], 9999.0, "json"))["items"]
+    assert first["costDollars"] == pytest.approx(0.1)
+    unpriced = replace(back, arrived_price=None)
+    assert cost_of(unpriced, (), 9999.0) is None
+    assert cost_of(done(5.0), (), 10.0) == 0.0
+
+
+def test_the_bill_while_old_and_new_nodes_run_is_a_cost_and_leftovers_save_nothing() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.start()
+        (record,) = await p.over()
+        cost = cost_of(record, (record,), 0.0)
+        assert cost == pytest.approx(0.10 * (record.gone_at - record.asked_at) / 3600)
+        assert cost > 0
+
+    play(story)
+
+
+def test_taking_away_what_a_move_left_behind_saves_nothing() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        p.start()
+        await p.reached(MovePhase.ASKING)
+        # Its pod asks not to be disturbed once the new node has come: the move is rolled back.
+        (pod,) = [pod for pod in await p.stage.running() if pod.metadata.namespace == "default"]
+        wish = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
+        await p.stage.admin.patch(PODS, pod.name, wish, namespace="default")
+        await p.until(lambda: left_alone(p))
+        records = await p.records()
+        back = next(each for each in records if each.phase is MovePhase.ROLLED_BACK)
+        assert cost_of(back, records, 0.0) > 0
+        swept = [
+            each for each in records if each.phase is MovePhase.DONE and set(back.arrived) & set(each.nodes)
+        ]
+        assert [each.realised for each in swept] == [0.0]
+
+    async def left_alone(p: Play) -> bool:
+        records = await p.records()
+        return all(record.phase.is_over for record in records) and await p.types() == ["large"]
+
+    play(story)

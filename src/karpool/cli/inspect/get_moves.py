@@ -10,6 +10,7 @@ from karpool.cli.cluster_source import connect
 from karpool.cli.options.cluster import ClusterOptions, connection_options, output_option
 from karpool.cli.output.text import columns, emit, machine, note, pluralize
 from karpool.consolidation.execution.controller import ConsolidatorSettings
+from karpool.consolidation.execution.move_history import cost_of
 from karpool.consolidation.execution.options import STOP_NAMESPACE
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.process import executor_of
@@ -19,7 +20,8 @@ from karpool.model.kubernetes.times import rfc3339
 _NODES_SHOWN = 3
 
 
-def to_json(record: MoveRecord) -> dict[str, Any]:
+def to_json(record: MoveRecord, cost: float | None = None) -> dict[str, Any]:
+    """`cost`: see `cost_of`."""
     move = record.move
     return {
         "name": record.name,
@@ -34,6 +36,7 @@ def to_json(record: MoveRecord) -> dict[str, Any]:
         "score": move.score,
         "predictedSavingsPerHour": move.savings_per_hour,
         "realisedSavingsPerHour": record.realised,
+        "costDollars": cost,
         "podsDisturbed": record.disturbed,
         "podsRedisturbed": record.redisturbed,
         "began": rfc3339(record.created),
@@ -45,8 +48,10 @@ def to_json(record: MoveRecord) -> dict[str, Any]:
 
 def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
     listed = list(records)
+    costs = {record.name: cost_of(record, listed, now) for record in listed}
     if output in ("json", "yaml"):
-        return machine("MoveList", {"items": [to_json(record) for record in listed]}, output)
+        items = [to_json(record, costs[record.name]) for record in listed]
+        return machine("MoveList", {"items": items}, output)
     if not listed:
         return "no moves"
     titles = [
@@ -58,22 +63,26 @@ def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
         "SCORE",
         "PREDICTED $/H",
         "REALISED $/H",
+        "COST $",
         "PODS",
         "AGAIN",
     ]
     wide = output == "wide"
     table = columns(
-        [*titles, "NEW NODES", "WHY"] if wide else titles, (_row(record, now, wide) for record in listed)
+        [*titles, "NEW NODES", "WHY"] if wide else titles,
+        (_row(record, now, costs[record.name], wide) for record in listed),
     )
     done = [record for record in listed if record.phase is MovePhase.DONE]
     measured = [record for record in done if record.realised is not None]
     predicted = sum(move_record.move.savings_per_hour for move_record in measured)
     realised = sum(record.realised or 0.0 for record in measured)
     sums = f"${realised:.4f} of ${predicted:.4f} per hour came true"
-    return f"{table}\n\n{pluralize(len(done), 'move')} done: {sums}"
+    spent = sum(cost or 0.0 for cost in costs.values())
+    paid = f"; ${spent:.4f} was paid for new nodes while they saved nothing" if spent else ""
+    return f"{table}\n\n{pluralize(len(done), 'move')} done: {sums}{paid}"
 
 
-def _row(record: MoveRecord, now: float, wide: bool) -> list[str]:
+def _row(record: MoveRecord, now: float, cost: float | None, wide: bool) -> list[str]:
     move = record.move
     nodes = ",".join(move.names[:_NODES_SHOWN]) + ("" if len(move.names) <= _NODES_SHOWN else ",...")
     cells = [
@@ -85,6 +94,7 @@ def _row(record: MoveRecord, now: float, wide: bool) -> list[str]:
         "-" if move.score is None else f"{move.score:.2f}",
         f"{move.savings_per_hour:.4f}",
         "-" if record.realised is None else f"{record.realised:.4f}",
+        "-" if cost is None else f"{cost:.4f}",
         str(record.disturbed or move.disturbed),
         str(record.redisturbed),
     ]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from karpool.consolidation.execution.move_history import cost_of
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move, MoveKind
 from karpool.consolidation.policy.budgets import BudgetUse
@@ -113,6 +114,11 @@ class ConsolidationMetrics:
             "karpool_consolidation_realised_losses_dollars_per_hour",
             "What executed moves cost per hour where they brought no saving.",
         )
+        self._costs = counter(
+            "karpool_consolidation_move_cost_dollars",
+            "What was paid for new nodes of moves while they saved nothing.",
+            "outcome",
+        )
         self._unmeasured = counter(
             "karpool_consolidation_unmeasured_moves",
             "Executed moves whose saving is not known: a price is missing.",
@@ -184,6 +190,7 @@ class ConsolidationMetrics:
             case _:
                 return
         if after.phase.is_over:
+            self._costs.labels(str(after.phase)).inc(cost_of(after, (), after.ended or after.since) or 0.0)
             self._outcomes.labels(str(after.phase), words[0], after.reason).inc()
 
     def _disrupted(self, move: Move) -> None:

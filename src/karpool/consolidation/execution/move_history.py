@@ -94,11 +94,42 @@ def has_settled(record: MoveRecord, view: ClusterView, owners: PodOwners, now: f
     return not any(owners.of(pod) in record.owners for pod in view.snapshot.pending)
 
 
+def leftovers(records: Iterable[MoveRecord]) -> frozenset[str]:
+    """Nodes that were bought for moves which did not come about. Without us they would not be there, so
+    that taking them away saves nothing."""
+    return frozenset(
+        name for record in records if record.phase is MovePhase.ROLLED_BACK for name in record.arrived
+    )
+
+
+def cost_of(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> float | None:
+    """Dollars that were paid for nodes of a move while they saved nothing: until the nodes that they replace
+    were gone; of a move that was rolled back, until they were taken away themselves. None: not known."""
+    if not record.arrived or record.asked_at is None:
+        return 0.0
+    if record.arrived_price is None:
+        return None
+    end = record.gone_at if record.gone_at is not None else record.ended
+    if record.phase is MovePhase.ROLLED_BACK:
+        removed = [
+            other.gone_at
+            for other in records
+            if other.gone_at is not None and not set(record.arrived).isdisjoint(other.going)
+        ]
+        end = max((end or record.since, *removed))
+    return record.arrived_price * max(0.0, (now if end is None else end) - record.asked_at) / 3600.0
+
+
 def measure(
     record: MoveRecord, records: Sequence[MoveRecord], view: ClusterView, owners: PodOwners
 ) -> MeasuredSavings:
     extra = tuple(_extra(record, records, view, owners))
-    prices = [source.price_per_hour for source in record.move.nodes if source.name not in record.kept]
+    own = leftovers(records)
+    prices = [
+        0.0 if source.name in own else source.price_per_hour
+        for source in record.move.nodes
+        if source.name not in record.kept
+    ]
     paid = [price for _, price in extra]
     if record.replaces:
         paid.append(record.arrived_price)

@@ -95,6 +95,7 @@ class MoveRecord:
     wanted: tuple[PlaceholderRequest, ...] = ()  # one for each new node
     arrived: tuple[str, ...] = ()  # the new nodes, when they are there
     arrived_price: float | None = None  # per hour, together
+    asked_at: float | None = None  # when the phase Asking began
     kept: tuple[str, ...] = ()  # nodes that stay after all
     owners: Mapping[str, int] = field(default_factory=dict, hash=False)
     disturbed: int = 0  # pods

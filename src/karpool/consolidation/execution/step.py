@@ -172,7 +172,9 @@ def _waiting(record: MoveRecord, world: MoveObservation, settings: ExecutionSett
     if world.objections:
         why = world.objections[0]
         return StoreRecord(record.to(MovePhase.REJECTED, now, why.reason, why.detail))
-    return StoreRecord(record.to(MovePhase.ASKING if record.replaces else MovePhase.CORDONING, now))
+    if record.replaces:
+        return StoreRecord(record.to(MovePhase.ASKING, now, asked_at=now))
+    return StoreRecord(record.to(MovePhase.CORDONING, now))
 
 
 def _asking(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
@@ -205,7 +207,7 @@ def _asking(record: MoveRecord, world: MoveObservation, settings: ExecutionSetti
     if world.objections:
         if _passes(world) and now < deadline:
             return WaitUntil(deadline)
-        return _back(record, now, world.objections[0])
+        return _back(replace(record, arrived_price=world.arrived_price), now, world.objections[0])
     return StoreRecord(record.to(MovePhase.CORDONING, now, arrived_price=world.arrived_price))
 
 
