@@ -43,7 +43,8 @@ CONTROLLERS: dict[str, dict[str, Any]] = {
         "failure-threshold": "45s",
         "recovery-interval": "4m",
     },
-    "scheduler": {},
+    # As upstream divides: with nodes that exist filled first, no cluster would have to start from zero here.
+    "scheduler": {"room-order": "by-total"},
     "descheduler": {
         "descheduling-interval": "15s",
         "unschedulable-threshold": "60s",
