@@ -262,3 +262,17 @@ def test_a_claim_that_cannot_be_read_may_hold_any_device(files, capsys: Capture)
     shown = capsys.readouterr()
     assert "cannot tell: resource claims" in shown.out
     assert "ResourceClaim default/bad" in shown.err
+
+
+def test_a_pod_without_resource_claims_is_never_said_to_have_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: a}\n"
+    (tmp_path / "c.yaml").write_text(pool)  # of no region: nobody knows what it could buy
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"
+    (tmp_path / "p.yaml").write_text(pod)
+    arguments = ["capacity", "-f", str(tmp_path / "p.yaml"), "--snapshot", str(tmp_path / "c.yaml")]
+
+    assert run(arguments, "karpool") == 3
+    shown = capsys.readouterr().out
+    assert "does not fit" in shown and "resource claims" not in shown

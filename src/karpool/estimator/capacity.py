@@ -104,8 +104,9 @@ class CapacityAnalyzer:
         # Where nobody says how many devices are left, or will come with a node, that is no "no".
         claims = any(shape.resource_claims for shape in shapes(question.request))
         dra = question.room.dra
-        unknown = outcome.code is EstimateCode.UNKNOWN
-        unknown |= claims and (dra is None or not dra.stock.has_devices)
+        unknown = claims and (
+            outcome.code is EstimateCode.UNKNOWN or dra is None or not dra.stock.has_devices
+        )
         places = [
             CapacityPlace(
                 EXISTING_NODES,
