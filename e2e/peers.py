@@ -69,7 +69,10 @@ PEERS = (
         ),
         tags="kubernetes_protomessage_one_more_release",  # as upstream: its wire format embeds them
     ),
+    Peer("dra", "k8s.io/dynamic-resource-allocation", ("dra",)),  # a program of ours around the module
 )
+
+
 NAMES = tuple(peer.name for peer in PEERS)
 
 
@@ -268,7 +271,8 @@ def _say(text: str) -> None:
 
 
 def _digest(folder: Path, tags: str) -> str:
-    pinned = b"".join((folder / name).read_bytes() for name in ("go.mod", "go.sum")) + tags.encode()
+    files = [folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go"))]
+    pinned = b"".join(file.read_bytes() for file in files) + tags.encode()
     return hashlib.sha256(pinned).hexdigest()[:12]
 
 
