@@ -24,6 +24,7 @@ from karpool.packing.tables.room import Room
 
 # Pods placed one by one where nodes share devices or a claim; what lies beyond is not promised.
 SHARED_PODS_MAX = 256
+_CLASSES_MAX = 65_536  # counts that are kept while slices stay as they are
 
 
 def claim_room(room: Room, shape: PodShape) -> Int64s:
@@ -135,14 +136,23 @@ def _arithmetic(state: DraState, columns: DriverColumns, demand: PodDemand) -> I
 def _by_class(
     room: Room, state: DraState, columns: DriverColumns, demand: PodDemand, again: Demand
 ) -> Int64s:
-    numbers, samples = columns.classes(_reads(state, demand), state.held)
+    read = _reads(state, demand)
+    classes = columns.classes(read, state.held)
+    asked = (read, tuple(claim.spec for claim in demand.claims if claim.allocation is None))
     names = list(columns.node_of)
-    counts = np.zeros(len(samples), dtype=np.int64)
-    for number, node in enumerate(samples):
-        row = room.find(names[node])
-        view = DraNode(names[node], {}, {}) if row is None else dra_node(room.nodes, row)
-        counts[number] = count_on(state, again, view).pods
-    return counts[numbers]
+    counts = np.zeros(len(classes.samples), dtype=np.int64)
+    if len(columns.class_counts) > _CLASSES_MAX:
+        columns.class_counts.clear()
+    for number, node in enumerate(classes.samples):
+        key = (asked, classes.keys[number])
+        pods = columns.class_counts.get(key)
+        if pods is None:
+            row = room.find(names[node])
+            view = DraNode(names[node], {}, {}) if row is None else dra_node(room.nodes, row)
+            pods = columns.class_counts[key] = count_on(state, again, view).pods
+        counts[number] = pods
+    by_node: Int64s = counts[classes.numbers]
+    return by_node
 
 
 def _one_by_one(room: Room, state: DraState, shape: PodShape, open_nodes: Bools) -> Int64s:

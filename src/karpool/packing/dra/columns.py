@@ -5,6 +5,7 @@ its selectors and constraints read: by these, devices fall into a handful of pro
 """
 
 from collections.abc import Hashable, Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +41,8 @@ class DriverColumns:
         self._row_of: Mapping[DeviceId, int] = {device.id: row for row, device in enumerate(self.devices)}
         self._profiles: dict[Read, tuple[Int64s, list[DraDevice]]] = {}
         self._held: tuple[AllocatedState, Bools] | None = None
+        self._classes: tuple[Read, AllocatedState, NodeClasses] | None = None
+        self.class_counts: dict[Hashable, int] = {}  # what nodes of a class serve, by what is asked
 
     @property
     def nodes(self) -> int:
@@ -77,8 +80,13 @@ class DriverColumns:
         counts: Int64s = np.bincount(self.node[rows], minlength=self.nodes)
         return counts
 
-    def classes(self, read: Read, held: AllocatedState) -> tuple[Int64s, list[int]]:
-        """A number for each node, and one node for each number: alike in their devices and what is held."""
+    def classes(self, read: Read, held: AllocatedState) -> "NodeClasses":
+        """Nodes that are alike in their devices and what is held of them."""
+        if self._classes is None or self._classes[0] != read or self._classes[1] is not held:
+            self._classes = read, held, self._classified(read, held)
+        return self._classes[2]
+
+    def _classified(self, read: Read, held: AllocatedState) -> "NodeClasses":
         codes, _ = self.profiles(read)
         taken = self.held(held)
         amounts: dict[int, list[Hashable]] = {}
@@ -106,7 +114,15 @@ class DriverColumns:
             if number == len(samples):
                 samples.append(node)
             column[node] = number
-        return column, samples
+        return NodeClasses(column, samples, list(numbers))
+
+
+class NodeClasses(NamedTuple):
+    """A number for each node; for each number one node, and what its nodes have in common."""
+
+    numbers: Int64s
+    samples: list[int]
+    keys: list[Hashable]
 
 
 def _profile(device: DraDevice, read: Read) -> Hashable:
