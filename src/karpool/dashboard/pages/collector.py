@@ -35,11 +35,11 @@ from karpool.scheduler.promises.promise import PromiseLifetime
 
 log = structlog.get_logger(__name__)
 
-TICK_SECONDS = 1.0
-PLAN_EVERY_SECONDS = 10.0
+TICK_SECONDS = 1.0  # promises show whole seconds
+PLAN_EVERY_SECONDS = 10.0  # clusters change all the time, and a person reads a plan for longer than that
 PLAN_SHARE = 10.0  # planning takes at most a tenth of the time
-PLAN_DEADLINE_SECONDS = 5.0
-LOOKED_AT_SECONDS = 60.0
+PLAN_DEADLINE_SECONDS = 5.0  # 2,000 nodes take half a second; beyond this the page would stand still
+LOOKED_AT_SECONDS = 60.0  # pages that are open ask again within half a minute
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ class Dashboard:
             self.informers.append(self._membership.informers)
         health = HealthChecks()
         health.add("readyz", "clusters", environment.status.not_ready)
+        health.remarks = environment.status.remarks
         self._metrics = metrics = DashboardMetrics(environment.registry)
         metrics.follow(self.collector.watches)
         self._server = DashboardServer(self.collector, AccessGuard(token, hosts), health, metrics)
