@@ -228,3 +228,12 @@ def test_the_fewest_less_important_workers_are_named():
     assert (victims.node, victims.workers) == ("node-1", ("big",))
     assert find_victims(allocator, replace(important, priority=0)) is None
     assert find_victims(allocator, replace(important, request=DeviceShare(70_000, GIB))).node == "node-0"
+
+
+def test_cards_of_one_name_are_cut_as_their_memory_says():
+    devices = [gpu("small", tflops=312, vram=40, node="n-0"), gpu("large", tflops=312, vram=80, node="n-1")]
+    for order in (devices, devices[::-1]):
+        allocator = opened(order)
+        cut = replace(ask("a", tflops=0, vram=0), isolation="partitioned")
+        assert allocator.try_allocate(replace(cut, template="1g.5gb")).devices == ("small",)
+        assert allocator.try_allocate(replace(cut, uid="b", template="2g.20gb")).devices == ("large",)

@@ -59,11 +59,11 @@ class StringTable:
         self._texts = [""]
 
     def code(self, text: str) -> int:
-        found = self._codes.get(text)
-        if found is None:
-            found = self._codes[text] = len(self._texts)
+        code = self._codes.get(text)
+        if code is None:
+            code = self._codes[text] = len(self._texts)
             self._texts.append(text)
-        return found
+        return code
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -153,10 +153,10 @@ class DeviceColumns:
         return self._row_of.get(name)
 
     def device(self, row: int) -> Device:
-        found = self.devices[row]
-        if found is None:
+        device = self.devices[row]
+        if device is None:
             raise LookupError(f"row {row} holds no device")
-        return found
+        return device
 
     def node_code(self, name: str) -> int | None:
         return self._node_of.get(name)
@@ -184,12 +184,12 @@ class DeviceColumns:
 
     def rows_of_pool(self, pool: str) -> Rows:
         """Devices of a pool; the same array until a device comes or goes."""
-        found = self._pool_rows.get(pool)
-        if found is None:
+        rows = self._pool_rows.get(pool)
+        if rows is None:
             code = self.strings.find(pool)
-            found = np.flatnonzero(self.alive[: self.n] & (self.pool[: self.n] == code))
-            self._pool_rows[pool] = found
-        return found
+            rows = np.flatnonzero(self.alive[: self.n] & (self.pool[: self.n] == code))
+            self._pool_rows[pool] = rows
+        return rows
 
     def all_rows(self) -> Rows:
         return np.flatnonzero(self.alive[: self.n])
@@ -286,9 +286,9 @@ class DeviceColumns:
             self.devices.append(None)
             self._grow((*_AMOUNTS, *_CODES, *_NUMBERS, *_FLAGS), row + 1)
         self._row_of[device.name] = row
-        known = [given for given in (device.capacity, device.available) if given is not None]
-        capacity, available = (known[0], known[-1]) if known else (NOTHING, NOTHING)
-        self.has_available[row] = bool(known)  # without any figure a device is not used
+        figures = [figure for figure in (device.capacity, device.available) if figure is not None]
+        capacity, available = (figures[0], figures[-1]) if figures else (NOTHING, NOTHING)
+        self.has_available[row] = bool(figures)  # without any figure a device is not used
         self.has_capacity[row] = device.capacity is not None
         self.capacity_tflops[row], self.capacity_vram[row] = capacity.tflops_milli, capacity.vram_bytes
         self.available_tflops[row], self.available_vram[row] = available.tflops_milli, available.vram_bytes

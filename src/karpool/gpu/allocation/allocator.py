@@ -65,9 +65,9 @@ class Allocator:
 
     def put_device(self, device: Device) -> None:
         """Seen for the first time, or changed. What is taken of it is ours to know, not the object's."""
-        known = self.table.find(device.name)
+        row = self.table.find(device.name)
         self.table.put(device)
-        if known is None:
+        if row is None:
             self.ledger.device_arrived(device.name)
         else:
             self.ledger.capacity_changed(device.name, device.capacity or NOTHING)
@@ -167,10 +167,10 @@ class Allocator:
         if refused is not None:
             return refused
         self.settings.strategy.observe(request)
-        found = self.find(request, only, avoid_nodes, nodes)
-        if isinstance(found, Infeasible):
-            return found
-        return self.ledger.assume(request, found, now, until)
+        chosen = self.find(request, only, avoid_nodes, nodes)
+        if isinstance(chosen, Infeasible):
+            return chosen
+        return self.ledger.assume(request, chosen, now, until)
 
     def hold(
         self, request: GpuRequest, devices: Sequence[str], now: float, until: float | None = None
@@ -276,9 +276,9 @@ class Allocator:
 
 def known_charge(request: GpuRequest) -> QuotaCharge:
     """What a request costs its namespace, as far as that is known before a device is chosen."""
-    wanted, limit = request.request, request.limit
+    share, limit = request.request, request.limit
     return QuotaCharge(
-        DeviceAmount(wanted.tflops_milli, wanted.vram_bytes),
+        DeviceAmount(share.tflops_milli, share.vram_bytes),
         DeviceAmount(limit.tflops_milli, limit.vram_bytes),
         request.count,
     )
@@ -288,8 +288,8 @@ _NOT_RECOVERED = no_device(DeviceReason.NOT_RECOVERED, "still reading running po
 
 
 def _among(table: DeviceColumns, rows: Rows, names: Collection[str]) -> Rows:
-    wanted = np.array([row for name in names if (row := table.find(name)) is not None], dtype=np.int64)
-    kept: Rows = rows[np.isin(rows, wanted)]
+    allowed = np.array([row for name in names if (row := table.find(name)) is not None], dtype=np.int64)
+    kept: Rows = rows[np.isin(rows, allowed)]
     return kept
 
 
@@ -308,5 +308,5 @@ def fits_template(
     for number, device in enumerate(devices):
         fresh.put_device(replace(as_new(device, f"gpu-{number}", device.node or "new-node"), pool=pool))
     fresh.open()
-    found = fresh.find(replace(request, pool=pool))
-    return found if isinstance(found, Infeasible) else None
+    answer = fresh.find(replace(request, pool=pool))
+    return answer if isinstance(answer, Infeasible) else None

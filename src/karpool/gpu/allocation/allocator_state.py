@@ -131,7 +131,7 @@ class AllocatorState:
             for worker in view.workers
             if worker.waits and worker.uid not in self.allocator.ledger.committed
         ]
-        found = triage(
+        triaged = triage(
             waiting,
             self.allocator,
             ladders,
@@ -148,7 +148,7 @@ class AllocatorState:
             answers=self._answers,
             why_none=why_none,
         )
-        return found, self._world(view, found, running)
+        return triaged, self._world(view, triaged, running)
 
     def _open_nodes(self, view: View) -> OpenNodes | None:
         """Less what is held or given to pods that are not seen on their node yet."""
@@ -172,11 +172,11 @@ class AllocatorState:
             return True  # nothing is held, or nobody looks
         return self._latest.takes(item.uid, NodeHold(entry.node, item.shape))
 
-    def _world(self, view: View, found: TriageResult, running: Mapping[str, int]) -> ScaleUpInput:
-        served = {item.uid for item, _ in found.served}
+    def _world(self, view: View, triaged: TriageResult, running: Mapping[str, int]) -> ScaleUpInput:
+        served = {item.uid for item, _ in triaged.served}
         return ScaleUpInput(
             now=view.now,
-            demand=found.demand,
+            demand=triaged.demand,
             records=view.records,
             placeholders=view.placeholders,
             claims=view.claims,
@@ -269,16 +269,16 @@ class AllocatorState:
         pods = {pod.uid for pod in view.placeholders}
         self.deletes = {uid: tried for uid, tried in self.deletes.items() if uid in pods}
         uids = {record.uid for record in view.records.values()}
-        self.attempted = {each for each in self.attempted if each[1] in uids}
+        self.attempted = {attempt for attempt in self.attempted if attempt[1] in uids}
         epochs = {record.name: record.epoch for record in view.records.values()}
         self.refused = {key: why for key, why in self.refused.items() if epochs.get(key[0]) == key[1]}
 
     def sync_quotas(self, quotas: Mapping[str, GpuQuota]) -> None:
-        known = self.allocator.quotas.quotas
-        for namespace in known.keys() - quotas.keys():
+        old_quotas = self.allocator.quotas.quotas
+        for namespace in old_quotas.keys() - quotas.keys():
             self.allocator.remove_quota(namespace)
         for namespace, quota in quotas.items():
-            if known.get(namespace) != quota:
+            if old_quotas.get(namespace) != quota:
                 self.allocator.put_quota(quota)
 
     def pool_totals(self, nodes: Iterable[GpuNodeFacts]) -> dict[str, DevicePoolTotals]:

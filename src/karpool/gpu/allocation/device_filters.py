@@ -66,8 +66,10 @@ def device_filters(
     if request.isolation == SHARED:
         filters.append(("whole GPU", by_whole))
     if request.isolation == PARTITIONED:
-        known = catalogue or PartitionCatalogue()
-        filters.append(("partition", partial(by_partition, template=request.template, catalogue=known)))
+        partition_catalogue = catalogue or PartitionCatalogue()
+        filters.append(
+            ("partition", partial(by_partition, template=request.template, catalogue=partition_catalogue))
+        )
     filters.append(("resources", partial(by_amounts, request=request)))
     if request.model:
         filters.append(("model", partial(by_model, model=request.model)))
@@ -144,19 +146,19 @@ def by_whole(table: DeviceColumns, rows: Rows) -> Rows:
 
 
 def by_partition(table: DeviceColumns, rows: Rows, *, template: str, catalogue: PartitionCatalogue) -> Rows:
-    """The model has the template, and the device may have one partition more. Decided once per model."""
-    caps: dict[str, int] = {}
+    """The model has the template, and the device may have one partition more. Decided once per model and
+    memory: cards of one name are cut differently."""
+    caps: dict[tuple[int, int], int] = {}
 
     def cap(row: int) -> int:
-        model = table.device(row).model
-        if model not in caps:
-            known = not template or catalogue.named(model, table.capacity(row), template) is not None
-            caps[model] = catalogue.cap(model) if known else 0
-        return caps[model]
+        card = int(table.model[row]), int(table.capacity_vram[row])
+        if card not in caps:
+            model = table.device(row).model
+            is_known = not template or catalogue.named(model, table.capacity(row), template) is not None
+            caps[card] = catalogue.cap(model) if is_known else 0
+        return caps[card]
 
-    codes, first = np.unique(table.model[rows], return_index=True)
-    by_code = np.array([cap(int(rows[position])) for position in first], dtype=np.int64)
-    return _kept(rows, table.partitions[rows] < by_code[np.searchsorted(codes, table.model[rows])])
+    return _kept(rows, table.partitions[rows] < np.array([cap(row) for row in rows.tolist()], dtype=np.int64))
 
 
 def by_amounts(table: DeviceColumns, rows: Rows, *, request: GpuRequest) -> Rows:

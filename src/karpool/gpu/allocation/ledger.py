@@ -11,8 +11,7 @@ One thread. Time is given by the caller, in seconds of any clock that only goes 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from karpool.gpu.allocation.allocation import GpuAllocation
-from karpool.gpu.allocation.ledger_entry import DeviceAllocation, HeldShare, NodeLoad
+from karpool.gpu.allocation.allocation import DeviceAllocation, GpuAllocation, HeldShare, NodeLoad
 from karpool.gpu.allocation.share_check import ShareCheck
 from karpool.gpu.device_columns import DeviceColumns
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
@@ -237,9 +236,9 @@ class DeviceLedger:
         """Percentages are charged as what they are on the devices that were chosen."""
         rows = [self.table.find(share.device) for share in taken]
         capacities = [self.table.capacity(row) for row in rows if row is not None] or [NOTHING]
-        wanted = [request.request.on(capacity) for capacity in capacities]
+        requests = [request.request.on(capacity) for capacity in capacities]
         limits = [request.limit.on(capacity) for capacity in capacities]
-        return QuotaCharge(_largest(wanted), _largest(limits), request.count)
+        return QuotaCharge(_largest(requests), _largest(limits), request.count)
 
     def _attach(self, entry: DeviceAllocation) -> None:
         request = entry.request
@@ -284,9 +283,9 @@ class DeviceLedger:
         self.table.taken_whole[row] = any(self._mode_of(uid) == SHARED for uid in held)
         if self.policy == DYNAMIC:
             # Two modes meet only among pods that were found running; the device must drain first.
-            found = recover_modes(((name,), self._mode_of(uid)) for uid in held)
-            conflict = name in found.conflicts or (bool(self.table.conflict[row]) and bool(held))
-            self.table.set_lock(row, "" if conflict else found.modes.get(name, ""), conflict)
+            recovered = recover_modes(((name,), self._mode_of(uid)) for uid in held)
+            conflict = name in recovered.conflicts or (bool(self.table.conflict[row]) and bool(held))
+            self.table.set_lock(row, "" if conflict else recovered.modes.get(name, ""), conflict)
 
     def _mode_of(self, uid: str) -> str:
         entry = self.committed.get(uid) or self.assumed.get(uid)
@@ -330,7 +329,7 @@ class DeviceLedger:
 
 
 def _largest(amounts: Sequence[DeviceAmount]) -> DeviceAmount:
-    found = amounts[0]
+    largest = amounts[0]
     for amount in amounts[1:]:
-        found = found.at_least(amount)
-    return found
+        largest = largest.at_least(amount)
+    return largest

@@ -73,17 +73,17 @@ class OpenNodes:
 
     def _by_code(self, room: Room, shape: PodShape) -> NodeChoice:
         rows = self._rows(room)
-        known = rows >= 0
+        is_known = rows >= 0
         for name in self._closed:
             code = self._table.node_code(name)
             if code is not None:
-                known[code] = False
+                is_known[code] = False
         is_open: Bools = np.zeros(len(rows), dtype=np.bool_)
-        is_open[known] = open_nodes(room, shape)[rows[known]]
+        is_open[is_known] = open_nodes(room, shape)[rows[is_known]]
         if not shape.preferred_nodes:
             return NodeChoice(is_open)
         weight = np.zeros(len(rows), dtype=np.int64)
-        weight[known] = preference(room.nodes, shape)[rows[known]]
+        weight[is_known] = preference(room.nodes, shape)[rows[is_known]]
         return NodeChoice(is_open, weight)
 
     def _rows(self, room: Room) -> Int64s:

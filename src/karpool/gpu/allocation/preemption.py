@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from karpool.gpu.allocation import device_filters
+from karpool.gpu.allocation.allocation import DeviceAllocation
 from karpool.gpu.allocation.allocator import Allocator
-from karpool.gpu.allocation.ledger_entry import DeviceAllocation
 from karpool.gpu.device_columns import DeviceColumns
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import Device
@@ -83,11 +83,11 @@ def free_without(
         return no_device(
             DeviceReason.NO_AFFECTED_NODES, "name the node, or the workers that would have to go"
         )
-    known = catalogue or PartitionCatalogue()
+    templates = catalogue or PartitionCatalogue()
     freed = [_freed(device, victims) for device in devices]
     table = DeviceColumns(freed)
     plain = replace(request, node_terms=None, preferred=(), vendor="")
-    chain = device_filters.device_filters(plain, policy, known)
+    chain = device_filters.device_filters(plain, policy, templates)
     if request.vendor:
         chain.extend(device_filters.vendor_filter(request.vendor))
     survivors = device_filters.run_filters(table, table.all_rows(), chain)

@@ -6,8 +6,8 @@ it or nothing. A worker that outgrows its device has to move, which is not done 
 
 from dataclasses import dataclass, replace
 
+from karpool.gpu.allocation.allocation import DeviceAllocation, HeldShare
 from karpool.gpu.allocation.ledger import DeviceLedger
-from karpool.gpu.allocation.ledger_entry import DeviceAllocation, HeldShare
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 from karpool.model.devices.isolation import PARTITIONED, SHARED

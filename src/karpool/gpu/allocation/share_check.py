@@ -6,7 +6,7 @@ Asks the table and what is held; changes nothing. Time and quota are not asked h
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from karpool.gpu.allocation.ledger_entry import DeviceAllocation, HeldShare
+from karpool.gpu.allocation.allocation import DeviceAllocation, HeldShare
 from karpool.gpu.device_columns import NO_NODE, DeviceColumns
 from karpool.model.devices import isolation
 from karpool.model.devices.amounts import DeviceAmount
@@ -38,10 +38,10 @@ class ShareCheck:
             )
         taken = []
         for name in devices:
-            found = self._possible_on(request, name)
-            if isinstance(found, Infeasible):
-                return found
-            taken.append(found)
+            share = self._possible_on(request, name)
+            if isinstance(share, Infeasible):
+                return share
+            taken.append(share)
         code = self.table.node_code(self.node_of(taken))
         if code is not None and 0 < self.workers_per_node <= self.table.workers[code]:
             return no_device(
@@ -145,7 +145,7 @@ class ShareCheck:
         row = self.table.find(name)
         reported = {} if row is None else dict(self.table.device(row).partitions)
         ours = self.on_device.get(name, {})
-        outside = [each for uid, each in reported.items() if uid not in ours]
+        outside = [partition for uid, partition in reported.items() if uid not in ours]
         return outside + [our.partition for our in ours.values() if our.partition is not None]
 
     def node_of(self, taken: Sequence[HeldShare]) -> str:

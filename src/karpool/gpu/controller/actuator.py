@@ -71,7 +71,7 @@ async def actuate(
     for delete in plan.deletes:
         if delete.placeholder.request not in done.unwritten:
             await _attempt(done, delete.placeholder.key.name, hands.delete(delete))
-    for name, group in groupby(plan.creates, key=lambda each: each.record):
+    for name, group in groupby(plan.creates, key=lambda create: create.record):
         creates = list(group)
         if name not in done.unwritten:
             await _attempt(done, name, hands.create(done.stored[name], creates))

@@ -145,8 +145,8 @@ class ApiScaleUpActuator:
         resource = resource_of(demand.items[0])
         by_index = {up_unit.index: up_unit for up_unit in record.units}
         units = tuple(
-            unit({resource: each.gpus, CPU: each.cpu_milli, MEMORY: each.memory_bytes})
-            if (each := by_index.get(index))
+            unit({resource: up_unit.gpus, CPU: up_unit.cpu_milli, MEMORY: up_unit.memory_bytes})
+            if (up_unit := by_index.get(index))
             else unit({})
             for index in range(record.next_index)
         )
@@ -247,7 +247,7 @@ class ApiScaleUpActuator:
         """After an answer that says nothing: what the server has counts."""
         request = item.request
         try:
-            found = await self._client.get(PODS, request.name, namespace=request.namespace, into=Pod)
+            pod = await self._client.get(PODS, request.name, namespace=request.namespace, into=Pod)
         except KubeError:
             return False
-        return found.metadata.uid == item.uid and found.spec.node_name == node
+        return pod.metadata.uid == item.uid and pod.spec.node_name == node

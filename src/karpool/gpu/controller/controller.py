@@ -179,9 +179,9 @@ class GpuScaler:
         self.ladders.use_pools(seen.snapshot.pools)
         view = self._view(seen)
         self.desk.sync_quotas(seen.quotas)
-        found, world = self.desk.refresh(view, self.ladders, self.ladders.why_none)
+        triaged, world = self.desk.refresh(view, self.ladders, self.ladders.why_none)
         self._hands.world = world
-        for item, _ in found.served:
+        for item, _ in triaged.served:
             try:
                 await self._hands.bind(item)
             except LeadershipLost:
@@ -192,7 +192,7 @@ class GpuScaler:
         done = await actuate(plan, dict(world.records), self._hands)
         self.steps += 1
         self._report.report(world, plan, done.unwritten)
-        self._after(world, plan, {**found.refused, **unreadable(seen.workers)})
+        self._after(world, plan, {**triaged.refused, **unreadable(seen.workers)})
         self._totals(view, seen.quota_keys)
         if done.stale or done.failed:
             return Requeue(1.0)

@@ -194,22 +194,25 @@ class ScaleUpMetrics:
         delete_tries: Mapping[str, int] | None = None,
     ) -> None:
         """Set every gauge to what is. `holds` by pool, `delete_tries` by uid of the smart pod."""
-        known = list(records)
-        for key in (*(record.key for record in known), *(wanted.key for wanted in demand.values())):
+        all_records = list(records)
+        for key in (
+            *(record.key for record in all_records),
+            *(gpu_demand.key for gpu_demand in demand.values()),
+        ):
             self.pool_seen(key.pool, key.model)
-        pairs = {record.name: self._pair(record.key.pool, record.key.model) for record in known}
+        pairs = {record.name: self._pair(record.key.pool, record.key.model) for record in all_records}
         pods = list(placeholders)
         active: Tally[Pair] = Tally(pairs.get(pod.request, (UNKNOWN, UNKNOWN)) for pod in pods)
         items: Tally[Pair] = Tally()
         oldest: dict[Pair, float] = {}
-        for wanted in demand.values():
-            pair = self._pair(wanted.key.pool, wanted.key.model)
-            items[pair] += len(wanted.items)
-            ages = (now - item.created for item in wanted.items)
+        for gpu_demand in demand.values():
+            pair = self._pair(gpu_demand.key.pool, gpu_demand.key.model)
+            items[pair] += len(gpu_demand.items)
+            ages = (now - item.created for item in gpu_demand.items)
             oldest[pair] = max(oldest.get(pair, 0.0), max(ages, default=0.0))
-        states = Tally(record.state for record in known)
+        states = Tally(record.state for record in all_records)
         since = {
-            state: [now - up_record.state_since for up_record in known if up_record.state is state]
+            state: [now - up_record.state_since for up_record in all_records if up_record.state is state]
             for state in ScaleUpState
         }
         overdue = sum(pod.is_overdue(now, self._maximum_age) for pod in pods)

@@ -61,11 +61,11 @@ def triage(
     `nominated` are workers that somebody promised room on a node (by name). `why_none` says why an item has
     no candidate at all.
     """
-    found = TriageResult()
+    result = TriageResult()
     promised = _Promised(allocator, nominated or {}, now)
     serving = _Serving(allocator, open_nodes, frozenset(reserved_nodes), now, until)
     failed: list[WaitingWorker] = []
-    known: dict[object, NoDevice] = {}  # devices only get fuller here: equal pods get equal answers
+    refused_alike: dict[object, NoDevice] = {}  # devices only get fuller here: equal pods get equal answers
     for group in by_service(items):
         held = any(item.uid in allocator.ledger.assumed for item in group)
         if held or not _is_whole(group, gangs_running or {}):
@@ -73,17 +73,17 @@ def triage(
             continue
         promised.reserve_before(group)
         alike = _alike(group[0]) if len(group) == 1 else None
-        answer = known.get(alike) or serving.serve(group)
+        answer = refused_alike.get(alike) or serving.serve(group)
         if isinstance(answer, Infeasible):
             failed.extend(group)
-            found.refusals.update({item.uid: answer for item in group})
+            result.refusals.update({item.uid: answer for item in group})
             if alike is not None:
-                known[alike] = answer
+                refused_alike[alike] = answer
         else:
-            found.served.extend(zip(group, answer, strict=True))
+            result.served.extend(zip(group, answer, strict=True))
     promised.drop()
-    _weigh(failed, allocator, ladders, found, answers=answers, why_none=why_none)
-    return found
+    _weigh(failed, allocator, ladders, result, answers=answers, why_none=why_none)
+    return result
 
 
 class _Promised:
@@ -174,7 +174,7 @@ def _weigh(
     failed: Sequence[WaitingWorker],
     allocator: Allocator,
     ladders: CandidateSource,
-    found: TriageResult,
+    result: TriageResult,
     *,
     answers: Answers | None,
     why_none: Why,
@@ -186,13 +186,13 @@ def _weigh(
     judged: dict[object, tuple[ScaleUpCandidate, ...] | NoDevice] = {}
     for key, items in by_key(failed).items():
         for item in items:
-            refusal = found.refusals.get(item.uid)
+            refusal = result.refusals.get(item.uid)
             if refusal is not None and refusal.reason in (
                 *_BAD,
                 DeviceReason.QUOTA_EXCEEDED,
                 DeviceReason.NOT_RECOVERED,
             ):
-                found.refused[item.uid] = _told(item, refusal)
+                result.refused[item.uid] = _told(item, refusal)
                 continue
             kind = (signature(item), item.request.indices)
             if kind not in judged:
@@ -205,11 +205,11 @@ def _weigh(
             answer = judged[kind]
             if isinstance(answer, Infeasible):
                 victims = find_victims(allocator, item.request) if refusal is not None else None
-                found.refused[item.uid] = _told(item, answer, never=True, victims=victims)
+                result.refused[item.uid] = _told(item, answer, never=True, victims=victims)
                 continue
             common = _common(rungs.get(key.name), answer)
             if not common:  # amounts of one key differ by less than they are rounded, yet matter here
-                found.refused[item.uid] = WaitExplanation(
+                result.refused[item.uid] = WaitExplanation(
                     item.uid, WaitReason.WAITING, "others of its shape come first"
                 )
                 continue
@@ -217,7 +217,7 @@ def _weigh(
                 charge = known_charge(item.request)
                 over = allocator.quotas.check(item.request.namespace, charge)
                 if over is not None:
-                    found.refused[item.uid] = _told(item, over)
+                    result.refused[item.uid] = _told(item, over)
                     continue
                 allocator.quotas.assume(item.request.namespace, charge)
                 counted.append((item.request.namespace, charge))
@@ -226,7 +226,7 @@ def _weigh(
     for namespace, charge in counted:
         allocator.quotas.forget(namespace, charge)
     for key, items in by_key(accepted).items():
-        found.demand[key.name] = GpuDemand(key, items, rungs[key.name])
+        result.demand[key.name] = GpuDemand(key, items, rungs[key.name])
 
 
 def _common(
