@@ -5,8 +5,12 @@ from dataclasses import dataclass, replace
 
 from karpool.cluster.nodes.expected import is_tied
 from karpool.cluster.snapshot import Snapshot
+from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import CPU, MEMORY
+from karpool.packing.counting.first_fit import NodeFilling, PodGroup
+from karpool.packing.tables.room import snapshot_of
+from karpool.provisioning.placeholders.placeholder import REQUEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,24 @@ def demands(snapshot: Snapshot, leaving: Sequence[str] = (), now: float = 0.0) -
                 add(number, now)
     demand = [PendingDemand(shape, count, since[shape]) for shape, count in pods.items()]
     return sorted(demand, key=lambda pending: largest_first(pending.shape))
+
+
+def served_by_expected(snapshot: Snapshot, now: float) -> set[ObjectKey]:
+    """Waiting pods whose node is launching, registering or initialising, and is not overdue.
+
+    Placeholders stand for others, and take nothing from them.
+    """
+    coming = [node.row for node in snapshot.expected() if node.deadline is not None and now < node.deadline]
+    if not coming:
+        return set()
+    room, filling = snapshot.room, NodeFilling(snapshot_of(coming), topology=False)
+    waiting = [
+        (without_topology(room.shapes[number]), pod)
+        for key, pod in snapshot.waiting.items()
+        if (number := room.pending.get(str(key))) is not None and REQUEST not in pod.labels
+    ]
+    waiting.sort(key=lambda entry: (largest_first(entry[0]), entry[1].since or 0.0, entry[1].key))
+    return {pod.key for shape, pod in waiting if filling.place(PodGroup(shape, 1))}
 
 
 def largest_first(shape: PodShape) -> tuple[int, int]:

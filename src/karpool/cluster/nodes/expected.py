@@ -114,6 +114,11 @@ def _parsed(amounts: QuantityMap, path: str) -> Resources:
         raise error.at(path) from None
 
 
+# Karpenter gives a launch up after 5 minutes and a registration after 15, counted from the claim. It waits
+# for ever for a node to be initialised; drivers of devices take long, and half an hour is what people wait.
+_LAUNCH_SECONDS, _REGISTRATION_SECONDS, _INITIALIZATION_SECONDS = 300.0, 900.0, 1800.0
+
+
 @dataclass(frozen=True, slots=True)
 class ExpectedNode:
     """A node on its way, as it will be; its row has a name that no node has, so that it can stand next to
@@ -128,6 +133,15 @@ class ExpectedNode:
     claim: str
     twin: str = ""
     launched: bool = True
+    deadline: float | None = None  # when it should have come; None when its claim does not say when it began
+
+
+def deadline_of(claim: ClaimFacts) -> float | None:
+    if claim.created is None:
+        return None
+    if claim.is_registered:
+        return claim.created + _INITIALIZATION_SECONDS
+    return claim.created + (_REGISTRATION_SECONDS if claim.is_launched else _LAUNCH_SECONDS)
 
 
 def expected_node(
@@ -145,7 +159,8 @@ def expected_node(
     else:
         row = replace(row, allocatable=_not_held(row.allocatable, room, at))
         row = daemons.less(row, _present(daemons, room, at))
-    return ExpectedNode(row, joined.pool, claim.name, node.name if node is not None else "", launched)
+    twin = node.name if node is not None else ""
+    return ExpectedNode(row, joined.pool, claim.name, twin, launched, deadline_of(claim))
 
 
 def unlaunched(claim: ClaimFacts, catalogue: Catalogue) -> tuple[Resources, Resources]:

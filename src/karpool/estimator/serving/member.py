@@ -14,6 +14,7 @@ from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.snapshot import REGION_MISSING
 from karpool.estimator.arrived import arrived, outstanding
+from karpool.estimator.pending_demand import served_by_expected
 from karpool.estimator.plugins import registry
 from karpool.estimator.plugins.framework import Framework
 from karpool.estimator.plugins.interface import watches_of
@@ -118,12 +119,15 @@ class MemberEstimator:
     async def unschedulable(self, reference: WorkloadReference, threshold_ns: int, now: float) -> int:
         """A threshold below zero counts as zero. Raises KubeError or Unsupported."""
         seconds = max(threshold_ns, 0) / NANOSECONDS
-        waiting = self.cluster.snapshot(now).waiting.values()
+        snapshot = self.cluster.snapshot(now)
         overdue = [
             pod
-            for pod in waiting
+            for pod in snapshot.waiting.values()
             if pod.key.namespace == reference.namespace and pod.is_overdue(now, seconds)
         ]
+        if overdue and Aspect.NODECLAIMS in self.cluster.aspects:
+            coming = served_by_expected(snapshot, now)
+            overdue = [pod for pod in overdue if pod.key not in coming]
         return await self._unschedulable.count(reference, overdue)
 
     # Inside
