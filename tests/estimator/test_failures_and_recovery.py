@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.market.failures import LaunchFailures, OfferingKey
+from karpool.cluster.market.failures import PROBE_SECONDS, LaunchFailures, OfferingKey
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.packing.new_nodes.offerings import StockOut
 
@@ -59,8 +59,8 @@ def test_whatever_failed_counts_again_after_the_interval(observations, now):
     failures = told(observations)
 
     for failure in failures.current(now):
-        assert failure.since <= now < failure.until <= failure.since + 600.0
-    assert failures.current(2000.0 + 600.0) == []
+        assert failure.since <= now < failure.until <= failure.since + 600.0 * 2**4
+    assert failures.current(2000.0 + 600.0 * 2**4) == []
 
 
 @settings(max_examples=100)
@@ -175,5 +175,47 @@ def test_asking_in_between_changes_no_later_verdict(observations, later):
 
 def test_offerings_that_ran_out_of_time_are_forgotten():
     failures = told([("out_of_stock", "gpu", (SPOT_A,), 100.0, "x"), ("succeeded", "gpu", SPOT_B, 500.0)])
-    assert failures.stock_outs(700.0) == () and len(failures._offers) == 2
-    assert failures.stock_outs(701.0) == () and list(failures._offers) == [SPOT_B]
+    longest = 600.0 * 2**4 + PROBE_SECONDS
+    assert failures.stock_outs(100.0 + longest) == () and len(failures._offers) == 2
+    assert failures.stock_outs(101.0 + longest) == () and list(failures._offers) == [SPOT_B]
+
+
+def test_after_the_wait_one_is_tried_and_a_failure_doubles_the_wait():
+    failures = told([("out_of_stock", "gpu", (SPOT_A,), 100.0, "x")])
+    probe = (StockOut(*SPOT_A),)
+    assert (failures.stock_outs(699.0), failures.probed_offers(699.0)) == (probe, ())
+    assert (failures.stock_outs(700.0), failures.probed_offers(700.0)) == ((), probe)
+
+    failures.out_of_stock("gpu", (SPOT_A,), 710.0, "still none")
+    assert (failures.stock_outs(1909.0), failures.probed_offers(1909.0)) == (probe, ())
+    assert (failures.stock_outs(1910.0), failures.probed_offers(1910.0)) == ((), probe)
+
+    failures.succeeded("gpu", SPOT_A, 1950.0)
+    assert failures.stock_outs(1951.0) == failures.probed_offers(1951.0) == ()
+
+
+def test_news_of_the_same_refusal_do_not_double_the_wait():
+    failures = told([("out_of_stock", "gpu", (SPOT_A,), at, "x") for at in (100.0, 130.0, 160.0)])
+
+    assert failures.stock_outs(759.0) and not failures.stock_outs(760.0)
+
+
+def test_a_pool_is_tried_again_too_and_nobody_waits_for_the_probe_for_ever():
+    failures = told([("failed", "gpu", LaunchReason.LAUNCH_FAILED, 100.0, "x")])
+
+    assert failures.probed_pools(699.0) == frozenset()
+    assert failures.probed_pools(700.0) == {"gpu"}
+    assert failures.probed_pools(700.0 + PROBE_SECONDS) == frozenset()
+    failures.pool_seen("gpu", "other limits", 800.0)
+    assert failures.probed_pools(801.0) == frozenset()
+
+
+@settings(max_examples=200)
+@given(st.lists(news, max_size=12), moments)
+def test_what_is_probed_is_not_out_at_the_same_time(observations, now):
+    failures = told(observations)
+
+    assert not set(failures.stock_outs(now)) & set(failures.probed_offers(now))
+    assert not {failure.pool for failure in failures.current(now) if failure.offer is None} & set(
+        failures.probed_pools(now)
+    )

@@ -3,10 +3,11 @@
 A pool stops counting at once when a claim of it cannot be launched, when its nodes do
 not register, or after pods that it should serve have waited for the threshold without
 a new claim. An offering (type, zone, capacity type) stops counting at once when it is
-out of stock. Both count again after the recovery interval, after a success, or when
-the pool's limits or requirements change. Nothing here touches other pools.
+out of stock. Both are probed after the recovery interval: one node's worth may be asked for. A success, or
+other limits or requirements of the pool, open the rest; a failure doubles the wait. Nothing here touches
+other pools.
 
-What is observed is only ever merged by taking the latest moment, so the order in which
+What is observed is only ever merged as a set of moments, so the order in which
 news arrives, and hearing it twice, change nothing: a restart that reads the same
 objects and events comes to the same verdicts. Verdicts are functions of the time that
 is passed in; moments are seconds since the epoch. Pure.
@@ -22,6 +23,11 @@ from karpool.packing.new_nodes.offerings import StockOut
 THRESHOLD_SECONDS = 180.0
 RECOVERY_SECONDS = 600.0
 NEVER = float("-inf")
+# So often a wait doubles: after that nobody would look for hours.
+_DOUBLINGS = 4
+# For so long a probe is waited for. An API server keeps events for an hour: who starts then knows nothing.
+PROBE_SECONDS = 3600.0
+_MOMENTS_MAX = 16
 # A region sells some ten thousand offerings; beyond that the oldest are forgotten.
 _OFFERS_MAX = 20_000
 
@@ -71,6 +77,7 @@ class _Pool:
     succeeded: float = NEVER
     claimed: float = NEVER  # when the last claim was made
     faults: dict[LaunchReason, _Fault] = field(default_factory=dict)
+    moments: dict[LaunchReason, tuple[float, ...]] = field(default_factory=dict)  # of all faults
     waiting: float | None = None  # since when pods wait that it should serve
 
 
@@ -78,6 +85,12 @@ class _Pool:
 class _Offering:
     succeeded: float = NEVER
     fault: _Fault = _NO_FAULT
+    moments: tuple[float, ...] = ()  # of all faults
+
+
+def _with(moments: tuple[float, ...], at: float) -> tuple[float, ...]:
+    """Sorted, each once, the latest if there are too many."""
+    return moments if at in moments else tuple(sorted((*moments, at)))[-_MOMENTS_MAX:]
 
 
 class LaunchFailures:
@@ -108,12 +121,15 @@ class LaunchFailures:
         """The pool as a whole failed at a moment, which may be long past."""
         faults = self._of(pool).faults
         faults[cause] = max(faults.get(cause, _NO_FAULT), _Fault(at, message, pool))
+        moments = self._of(pool).moments
+        moments[cause] = _with(moments.get(cause, ()), at)
 
     def out_of_stock(self, pool: str, offers: Iterable[OfferingKey], at: float, message: str) -> None:
         """These offerings were refused to a claim of the pool. An empty part of one stands for any."""
         for offer in offers:
             known = self._offers.setdefault(offer, _Offering())
             known.fault = max(known.fault, _Fault(at, message, pool))
+            known.moments = _with(known.moments, at)
         if len(self._offers) > _OFFERS_MAX:
             self._forget_oldest()
 
@@ -143,9 +159,9 @@ class LaunchFailures:
             return None
         reset = max(known.succeeded, known.changed)
         active = [
-            LaunchFailure(cause, fault.message, fault.at, fault.at + self._recovery, pool)
+            LaunchFailure(cause, fault.message, fault.at, until, pool)
             for cause, fault in known.faults.items()
-            if fault.at > reset and fault.at <= now < fault.at + self._recovery
+            if fault.at > reset and fault.at <= now < (until := self._until(known.moments[cause], reset))
         ]
         moments = [since for since in (known.waiting, waiting_since) if since is not None]
         if moments and (late := self._late(known, pool, min(moments), now)) is not None:
@@ -167,20 +183,35 @@ class LaunchFailures:
     def of_offers(self, now: float) -> Iterator[LaunchFailure]:
         for offer, known in list(self._offers.items()):
             fault = known.fault
-            if max(fault.at, known.succeeded) + self._recovery < now:
+            longest = self._recovery * 2**_DOUBLINGS + PROBE_SECONDS
+            if max(fault.at, known.succeeded) + longest < now:
                 del self._offers[offer]  # news from before then could not bring it back
                 continue
-            pool = self._pools.get(fault.pool)
-            reset = max(known.succeeded, pool.changed if pool is not None else NEVER)
-            if fault.at > reset and fault.at <= now < fault.at + self._recovery:
-                yield LaunchFailure(
-                    LaunchReason.STOCK_OUT,
-                    fault.message,
-                    fault.at,
-                    fault.at + self._recovery,
-                    fault.pool,
-                    offer,
-                )
+            reset = self._reset_of(known)
+            until = self._until(known.moments, reset)
+            if fault.at > reset and fault.at <= now < until:
+                yield LaunchFailure(LaunchReason.STOCK_OUT, fault.message, fault.at, until, fault.pool, offer)
+
+    def probed_pools(self, now: float) -> frozenset[str]:
+        """Pools that failed, and of which one node may be asked for, to see whether they deliver again."""
+        return frozenset(
+            name
+            for name, known in self._pools.items()
+            if self.of_pool(name, now) is None
+            and any(
+                self._is_probed(moments, max(known.succeeded, known.changed), now)
+                for moments in known.moments.values()
+            )
+        )
+
+    def probed_offers(self, now: float) -> tuple[StockOut, ...]:
+        """The same of offerings; in a certain order."""
+        probed = sorted(
+            offer
+            for offer, known in self._offers.items()
+            if self._is_probed(known.moments, self._reset_of(known), now)
+        )
+        return tuple(StockOut(*(part or None for part in offer)) for offer in probed)
 
     def stock_outs(self, now: float) -> tuple[StockOut, ...]:
         """What cannot be had at present, for the packing kernel; in a certain order."""
@@ -194,6 +225,26 @@ class LaunchFailures:
         return [*(pool for pool in pools if pool is not None), *offers]
 
     # Inside
+
+    def _reset_of(self, known: _Offering) -> float:
+        pool = self._pools.get(known.fault.pool)
+        return max(known.succeeded, pool.changed if pool is not None else NEVER)
+
+    def _until(self, moments: Sequence[float], reset: float) -> float:
+        """When it may be tried again: each try that failed doubled the wait, unless it was long ago."""
+        wait, until = self._recovery, NEVER
+        for at in moments:
+            if at <= reset:
+                continue
+            if until > NEVER and at >= until:
+                tried = at - until <= PROBE_SECONDS
+                wait = min(wait * 2, self._recovery * 2**_DOUBLINGS) if tried else self._recovery
+            until = at + wait
+        return until
+
+    def _is_probed(self, moments: Sequence[float], reset: float, now: float) -> bool:
+        until = self._until(moments, reset)
+        return until > NEVER and until <= now < until + PROBE_SECONDS
 
     def _of(self, pool: str) -> _Pool:
         return self._pools.setdefault(pool, _Pool())

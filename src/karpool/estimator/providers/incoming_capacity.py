@@ -6,7 +6,7 @@ is left is what a new request can have. A node that the cluster already shows is
 `twin`, so that its room is never counted twice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from karpool.cluster.market.failures import LaunchFailure, LaunchFailures
@@ -35,6 +35,7 @@ class ProviderState:
     plan: NodePlan
     failed: Mapping[str, LaunchFailure]
     ahead: int = 0
+    probe: NodePlan | None = None  # one node of pools and offerings that failed and may be tried again
 
 
 def serve_pending(
@@ -46,11 +47,12 @@ def serve_pending(
     *,
     now: float,
     nodes_max: int,
+    closed: Collection[str] = (),
 ) -> tuple[NodePlan, dict[str, LaunchFailure]]:
     """Give those who wait what they wait for, and find the pools that leave them waiting.
 
     The first pool that could serve a pod should; one that fails passes the pod on to the next, which
-    has been asked since then.
+    has been asked since then. `closed` are pools that launch no more than a probe.
     """
     waiting: dict[str, float] = {}
     left: list[tuple[PendingDemand, int]] = []
@@ -71,7 +73,7 @@ def serve_pending(
     failures.waiting(waiting)
     judged = {pool.name: failures.of_pool(pool.name, now) for pool in new.pools}
     failed = {name: failure for name, failure in judged.items() if failure is not None}
-    plan = new.plan(usage, nodes_max=nodes_max, skip=failed)
+    plan = new.plan(usage, nodes_max=nodes_max, skip={*failed, *closed})
     for demand, rest in left:
         plan.place(demand.shape, rest)
     return plan, failed
@@ -86,6 +88,7 @@ def after_assumed(state: ProviderState, deduction: AssumedDeduction, asked: PodS
     rows = state.rows.minus(on_twins(state.coming, deduction.room, deduction))
     filling = NodeFilling(rows, topology=False)
     plan = state.plan.copy()
+    probe = state.probe.copy() if state.probe is not None else None
     promised: dict[PodShape, int] = {}
     for workload in deduction.left:
         for group in workload:
@@ -94,10 +97,13 @@ def after_assumed(state: ProviderState, deduction: AssumedDeduction, asked: PodS
     alike = promised.pop(asked, 0) if asked is not None else 0
     for shape in sorted(promised, key=largest_first):
         on_rows = filling.place(Group(shape, promised[shape])) if rows.n else 0
-        plan.place(shape, promised[shape] - on_rows)
+        rest = promised[shape] - on_rows
+        rest -= plan.place(shape, rest)
+        if probe is not None and rest:
+            probe.place(shape, rest)
     if asked is not None and alike and rows.n:
         alike -= filling.place(Group(asked, alike))
-    return replace(state, rows=filling.snapshot(), plan=plan, ahead=alike)
+    return replace(state, rows=filling.snapshot(), plan=plan, ahead=alike, probe=probe)
 
 
 def on_twins(

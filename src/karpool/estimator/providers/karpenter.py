@@ -101,6 +101,7 @@ class KarpenterProvider:
         self._clock = clock
         self._nodes_max = nodes_max
         self._new: _Compiled | None = None
+        self._trying: _Compiled | None = None  # with what may be tried again
         self._moment: _Moment | None = None
         self._told: dict[tuple[str, Any], LaunchFailure] = {}
 
@@ -121,6 +122,8 @@ class KarpenterProvider:
             parts = [*packed(stage, question, shape, wanted), *self._failed(snapshot, moment)]
         else:
             parts = self._counted(question, moment, without_topology(shape), wanted)
+        if moment.probe is not None:
+            parts = self._with_probe(parts, moment, without_topology(shape), wanted)
         total = sum(part.amount for part in parts)
         return Estimate(min(total, UNLIMITED), reasons=_remarks(snapshot), parts=tuple(parts))
 
@@ -139,6 +142,8 @@ class KarpenterProvider:
         if not groups:
             return no_opinion("no component has replicas")
         sets = sets_that_fit(self._stage(snapshot, moment), question, groups)
+        if not sets and moment.probe is not None:
+            sets = sets_that_fit(self._stage(snapshot, replace(moment, plan=moment.probe)), question, groups)
         reasons = () if sets else ("no complete set fits on nodes that are coming or could be launched",)
         parts = (CapacityPart(self.name, sets, reasons=reasons),)
         return _unless_unknown(snapshot, Estimate(sets, parts=parts, reasons=_remarks(snapshot)))
@@ -157,38 +162,48 @@ class KarpenterProvider:
         return moment.state
 
     def _look(self, snapshot: Snapshot, now: float) -> ProviderState:
-        new = self._compiled(snapshot, now)
-        coming = snapshot.expected()
+        probed_pools, probed_offers = self.failures.probed_pools(now), self.failures.probed_offers(now)
+        stock = self.failures.stock_outs(now)
+        new = self._new = self._compiled(snapshot, (*stock, *probed_offers), self._new)
+        coming, wanted = snapshot.expected(), demands(snapshot, snapshot.leaving, now)
         filling = NodeFilling(rows_snapshot(coming), topology=False)
         plan, failed = serve_pending(
-            new,
+            new.capacity,
             filling,
             snapshot.usage,
-            demands(snapshot, snapshot.leaving, now),
+            wanted,
             self.failures,
             now=now,
             nodes_max=self._nodes_max,
+            closed=probed_pools,
         )
+        probe = None
+        if probed_pools or probed_offers:
+            trying = self._trying = self._compiled(snapshot, stock, self._trying)
+            probe = trying.capacity.plan(snapshot.usage, nodes_max=1, skip=failed)
+            for demand in wanted:  # who waits tries first
+                probe.place(demand.shape, demand.pods)
         self._tell(now)
         launched = [node for node in coming if node.launched]
         rows = filling.snapshot().without([node.row.name for node in coming if not node.launched])
-        return ProviderState(new, launched, rows, plan, failed)
+        return ProviderState(new.capacity, launched, rows, plan, failed, probe=probe)
 
-    def _compiled(self, snapshot: Snapshot, now: float) -> NewNodeCapacity:
-        stock = self.failures.stock_outs(now)
-        if self._new is None or not self._new.is_of(snapshot, stock):
-            new = NewNodeCapacity(
-                list(snapshot.pools.values()),
-                snapshot.offerings,
-                daemons=tuple(snapshot.daemons.values()),
-                unavailable=stock,
-            )
-            self._new = _Compiled(snapshot, snapshot.market.version, stock, new)
-        return self._new.capacity
+    @staticmethod
+    def _compiled(snapshot: Snapshot, stock: tuple[StockOut, ...], known: "_Compiled | None") -> "_Compiled":
+        if known is not None and known.is_of(snapshot, stock):
+            return known
+        new = NewNodeCapacity(
+            list(snapshot.pools.values()),
+            snapshot.offerings,
+            daemons=tuple(snapshot.daemons.values()),
+            unavailable=stock,
+        )
+        return _Compiled(snapshot, snapshot.market.version, stock, new)
 
     def _stage(self, snapshot: Snapshot, moment: ProviderState) -> PackedCapacityInput:
         daemons = tuple(snapshot.daemons.values())
-        stock = self.failures.stock_outs(self._clock.now())
+        now = self._clock.now()
+        stock = (*self.failures.stock_outs(now), *self.failures.probed_offers(now))
         return PackedCapacityInput(self.name, moment, snapshot.offerings, daemons, stock, self._nodes_max)
 
     def _after_assumed(self, question: EstimateQuestion, asked: PodShape | None = None) -> ProviderState:
@@ -251,6 +266,20 @@ class KarpenterProvider:
             may_pass=any(infeasible.resolvable for infeasible in potential.refusals),
             is_unlimited=is_unlimited,
         )
+
+    def _with_probe(
+        self, parts: Sequence[CapacityPart], moment: ProviderState, shape: PodShape, wanted: int | None
+    ) -> list[CapacityPart]:
+        """One node of pools that offer nothing else for the shape, to see whether they deliver again."""
+        assert moment.probe is not None
+        if wanted is not None:
+            wanted = max(0, wanted - sum(part.amount for part in parts))
+        potential = moment.probe.capacity(shape, wanted=wanted, ahead=moment.ahead)
+        offered = (self._part(capacity, is_unlimited=False) for capacity in potential)
+        probes = {part.name: part for part in offered if part.amount}
+        tried = [part if part.amount else probes.pop(part.name, part) for part in parts]
+        serving = {part.name for part in parts if part.amount}
+        return [*tried, *(part for name, part in probes.items() if name not in serving)]
 
     def _failed(self, snapshot: Snapshot, moment: ProviderState) -> list[CapacityPart]:
         found = [

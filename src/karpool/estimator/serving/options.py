@@ -105,7 +105,11 @@ class EstimatorOptions(Options, frozen=True):
         option("Stop counting a pool that launches nothing for this long.", flag="failure-threshold"),
     ] = 180.0
     recovery_interval_seconds: Annotated[
-        Duration, option("Count a pool that failed again after this time.", flag="recovery-interval")
+        Duration,
+        option(
+            "Offer one node of what failed after this time; twice as long after each failure.",
+            flag="recovery-interval",
+        ),
     ] = 600.0
     plugin_timeout_seconds: Annotated[
         Duration, option("How long to wait for a plugin of another package.", flag="plugin-timeout")
