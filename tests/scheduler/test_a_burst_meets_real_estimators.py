@@ -4,9 +4,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from karpool.model.kubernetes.api_resources import DEPLOYMENTS, REPLICASETS, RESOURCEBINDINGS
+from karpool.model.kubernetes.api_resources import (
+    CRDS,
+    DEPLOYMENTS,
+    NODEPOOLS,
+    REPLICASETS,
+    RESOURCEBINDINGS,
+)
+from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from tests.estimator.serving import World, node, pod
 from tests.estimator.serving import serving as estimating
+from tests.fleet.living import pool
 from tests.scheduler.acting import AGGREGATED, binding, staged
 from tests.scheduler.estimators import asking
 
@@ -87,3 +95,28 @@ async def test_room_that_is_given_back_goes_to_who_waits():
         assert [promise.binding.name for promise in scheduler.view.ledger.promises()] == [
             f"{waits}-deployment"
         ]
+
+
+async def test_forty_deployments_of_one_replica_share_the_machines_that_could_be_bought():
+    """21 machines with room for two each: a promise takes half of one, and nobody is sent away."""
+    world = World()
+    for crd in bundled_crds(KARPENTER):
+        await world.client.create(CRDS, crd)
+    await world.create(NODEPOOLS, pool("general", limits={"cpu": "42"}, type=["m5.large"]))
+    flags = {**PROTECTED, "node_capacity_providers": ["karpenter"], "region": "us-east-1"}
+    async with staged() as stage, estimating({"member1": world.transport}, **flags) as estimator:
+
+        async def address(_):
+            return [f"127.0.0.1:{estimator.port}"]
+
+        await stage.join("member1", 0)
+        async with asking({}, resolver=address) as clients, stage.scheduling(asker=clients) as scheduler:
+            names = [f"web-{number:02}" for number in range(44)]
+            await stage.create(*(binding(name, 1, how=AGGREGATED, cpu="900m") for name in names[:40]))
+            assert set((await outcome(stage, *names[:40])).values()) == {"Success"}
+
+            promised = scheduler.view.ledger.promises("member1")
+            assert sum(promise.replicas for promise in promised) == 40
+            await stage.create(*(binding(name, 1, how=AGGREGATED, cpu="900m") for name in names[40:]))
+            last = (await outcome(stage, *names[40:])).values()
+            assert sorted(last) == ["Success", "Success", "Unschedulable", "Unschedulable"]
