@@ -30,11 +30,12 @@ from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.kubernetes.times import rfc3339
-from karpool.packing.tables.room import Room
-from karpool.wire.requests import ComponentSetsRequest, ReplicasRequest
+from karpool.packing.tables.room import Room, snapshot_of
+from karpool.wire.requests import AssumedWorkload, ComponentSetsRequest, ReplicasRequest
 
 POOLS, TYPES, NODES, PODS = 20, 700, 5000, 50_000
 REQUESTS = 300
+PROMISES, TEMPLATES, PROMISED_POOLS = 500, 25, 3
 CATEGORIES = ("c", "m", "r", "g", "t")
 Ask = Callable[[EstimateQuestion], Estimate]
 
@@ -56,7 +57,7 @@ def node_pool(number: int) -> NodePool:
     return decode({"metadata": {"name": f"pool-{number}"}, "spec": spec}, NodePool)
 
 
-def fed(picture: Cluster, room: Room) -> None:
+def fed(picture: Cluster, room: Room, pools: int = POOLS) -> None:
     """The pools, and a claim and a node for every row of the room."""
     now = RealClock().now()
     created = rfc3339(now - 3600)
@@ -64,7 +65,7 @@ def fed(picture: Cluster, room: Room) -> None:
     def tell(kind: ClusterKind, namespace: str, name: str, told: Any) -> None:
         picture.apply(kind, [ObjectChange("ADDED", ObjectKey(namespace, name), told)], now)
 
-    for number in range(POOLS):
+    for number in range(pools):
         pool = node_pool(number)
         tell(kinds.NODEPOOLS, "", pool.name, pool)
     conditions = [
@@ -120,6 +121,26 @@ def timed_sets(provider: KarpenterProvider, snapshot: Snapshot) -> list[float]:
     return found
 
 
+def timed_promises() -> list[float]:
+    """A burst: before every question one more workload of some templates was promised."""
+    provider = KarpenterProvider(RealClock())
+    picture = Cluster(provider.aspects, market=Market(catalogue()), failures=provider.failures)
+    fed(picture, snapshot_of(()), PROMISED_POOLS)
+    snapshot = picture.snapshot(RealClock().now())
+    needs = [requirements({"cpu": f"{250 + 10 * number}m", "memory": "1Gi"}) for number in range(TEMPLATES)]
+    promised = [
+        AssumedWorkload("bench", (Component("web", 1 + number % 3, needs[number % TEMPLATES]),))
+        for number in range(PROMISES)
+    ]
+    values = []
+    for number in range(-3, 100):
+        question = EstimateQuestion(request(2000 + number), snapshot, promised[: PROMISES - 100 + number])
+        start = perf_counter()
+        provider.estimate(question)
+        values.append((perf_counter() - start) * 1000)
+    return values[3:]  # without those that compile the templates
+
+
 def benchmarks() -> list[dict[str, Any]]:
     room = cluster.cluster(NODES, PODS).snapshot()
     provider = KarpenterProvider(RealClock())
@@ -151,6 +172,12 @@ def benchmarks() -> list[dict[str, Any]]:
             "unit": "ms",
             "values": timed_sets(provider, snapshot),
             "target": 60,
+        },
+        {
+            "name": f"{PROMISES} promises of {TEMPLATES} templates, {PROMISED_POOLS} pools x {TYPES} types",
+            "unit": "ms",
+            "values": timed_promises(),
+            "target": 7,
         },
         {"name": "first answer: compile pools", "unit": "ms", "values": [first], "target": None},
         {
