@@ -62,10 +62,7 @@ def world(given: Json) -> tuple[DraState, Pod, list[DraNode]]:
     state = state_of(
         stock,
         claims,
-        {
-            template.metadata.key: spec_of(template.spec.spec, template.metadata.key, defaulted=defaulted)
-            for template in templates
-        },
+        {template.metadata.key: spec_of(template.spec.spec, defaulted=defaulted) for template in templates},
     )
     nodes = [decode(raw, Node) for raw in given["nodes"]]
     return (

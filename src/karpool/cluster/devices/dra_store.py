@@ -71,8 +71,7 @@ class DraStore:
                     self._unreadable.add((kind, str(key)))
                 self._state = None
             case ResourceClaimTemplate():
-                where = f"ResourceClaimTemplate {key}"
-                self._read(kind, key, lambda: spec_of(obj.spec.spec, where), self._templates, str(key))
+                self._read(kind, key, lambda: spec_of(obj.spec.spec), self._templates, str(key))
                 self._state = None
 
     def drop(self, kind: str, key: ObjectKey) -> None:

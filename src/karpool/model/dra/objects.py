@@ -259,7 +259,7 @@ class DeviceTaintRule(WireObject, frozen=True):
 def slice_of(resource_slice: ResourceSlice, rules: Sequence[DeviceTaintRule] = ()) -> DeviceSlice:
     """With the taints that rules put on its devices."""
     spec = resource_slice.spec
-    where = f"ResourceSlice {resource_slice.name}: spec"
+    where = "spec"
     if not spec.driver or not spec.pool.name:
         raise Invalid(f"{where}.driver", spec.driver, "needs a driver and a pool name")
     _bounded(spec.devices, DEVICES_MAX, f"{where}.devices")
@@ -408,7 +408,7 @@ def class_of(device_class: DeviceClass) -> DraClass:
     spec = device_class.spec
     return DraClass(
         device_class.name,
-        _selectors(spec.selectors, f"DeviceClass {device_class.name}: spec.selectors"),
+        _selectors(spec.selectors, "spec.selectors"),
         tuple(_config(config) for config in spec.config or ()),
         spec.extended_resource_name,
         device_class.metadata.creation_timestamp or "",
@@ -427,26 +427,25 @@ def _config(config: WireConfig) -> ClaimConfig:
 def claim_of(claim: ResourceClaim, *, defaulted: bool = False) -> DraClaim:
     """`defaulted`: a manifest as people write it, which the API server has not completed yet."""
     meta, status = claim.metadata, claim.status
-    where = f"ResourceClaim {meta.key}"
     return DraClaim(
         meta.namespace,
         meta.name,
-        spec_of(claim.spec, where, defaulted=defaulted),
+        spec_of(claim.spec, defaulted=defaulted),
         meta.uid,
-        None if status.allocation is None else _allocation(status.allocation, where),
+        None if status.allocation is None else _allocation(status.allocation),
         meta.deletion_timestamp is not None,
         tuple((consumer.resource, consumer.uid) for consumer in status.reserved_for or ()),
         tuple(meta.owner_references or ()),
     )
 
 
-def spec_of(spec: ResourceClaimSpec, where: str, *, defaulted: bool = False) -> ClaimSpec:
+def spec_of(spec: ResourceClaimSpec, *, defaulted: bool = False) -> ClaimSpec:
     devices = spec.devices
-    _bounded(devices.requests, REQUESTS_MAX, f"{where}: spec.devices.requests")
-    _bounded(devices.constraints, CONSTRAINTS_MAX, f"{where}: spec.devices.constraints")
+    _bounded(devices.requests, REQUESTS_MAX, "spec.devices.requests")
+    _bounded(devices.constraints, CONSTRAINTS_MAX, "spec.devices.constraints")
     return ClaimSpec(
         tuple(
-            _claim_request(request, f"{where}: spec.devices.requests[{index}]", defaulted)
+            _claim_request(request, f"spec.devices.requests[{index}]", defaulted)
             for index, request in enumerate(devices.requests or ())
         ),
         tuple(
@@ -502,7 +501,7 @@ def _request(fields: WireRequestFields, name: str, parent: str, where: str, defa
     )
 
 
-def _allocation(allocation: WireAllocation, where: str) -> Allocation:
+def _allocation(allocation: WireAllocation) -> Allocation:
     return Allocation(
         tuple(
             AllocatedDevice(
@@ -513,7 +512,7 @@ def _allocation(allocation: WireAllocation, where: str) -> Allocation:
                 None
                 if result.consumed_capacity is None
                 else tuple(
-                    (name, _nanos(amount, f"{where}: status.allocation.devices.results[{index}]"))
+                    (name, _nanos(amount, f"status.allocation.devices.results[{index}]"))
                     for name, amount in result.consumed_capacity.items()
                 ),
             )
