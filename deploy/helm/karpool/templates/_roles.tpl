@@ -152,7 +152,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [work.karmada.io], resources: [clusterresourcebindings, resourcebindings], verbs: [list, watch]}
 - {apiGroups: [policy.karmada.io], resources: [clusterpropagationpolicies, propagationpolicies], verbs: [list, watch]}
 - {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
-- {apiGroups: [resource.k8s.io], resources: [deviceclasses, resourceclaims, resourceslices], verbs: [list, watch]}
+- {apiGroups: [resource.k8s.io], resources: [deviceclasses, devicetaintrules, resourceclaims, resourceclaimtemplates, resourceslices], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpuresourcequotas, gpus], verbs: [list, watch]}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [get, list, watch]}
 {{- end }}
