@@ -1,0 +1,111 @@
+"""A consolidator at work among buffers, overlays and bad objects: nothing that they hold is deleted."""
+
+import asyncio
+from typing import Any
+
+from karpool.consolidation.execution.record import MovePhase
+from karpool.model.kubernetes.api_resources import (
+    CAPACITYBUFFERS_BETA,
+    NODEOVERLAYS,
+    NODEPOOLS,
+    PODTEMPLATES,
+)
+from tests.consolidation.executing import FREELY, Play, play
+
+QUIET_SECONDS = 400  # of nothing: as long as a move from its plan to its end, several times
+
+
+async def spare_node(p: Play) -> None:
+    """A node with a pod that fills it, and an empty one."""
+    await p.stage.pool("general", types=("small",), disruption=FREELY)
+    await p.deploy("web", 2, cpu="1500m")
+    await p.running(2)
+    assert len(await p.stage.nodes()) == 2
+    await p.scale("web", 1)
+    await p.running(1)
+
+
+async def keep_room(p: Play, **spec: Any) -> None:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    template = {
+        "metadata": {"name": "t", "namespace": "default"},
+        "template": {"metadata": {"labels": {"app": "kept"}}, "spec": {"containers": [container]}},
+    }
+    await p.stage.admin.create(PODTEMPLATES, template)
+    spec = {"podTemplateRef": {"name": "t"}, "replicas": 1, **spec}
+    buffer = {"metadata": {"name": "headroom", "namespace": "default"}, "spec": spec}
+    await p.stage.admin.create(CAPACITYBUFFERS_BETA, buffer)
+
+
+async def overlay(p: Play, name: str, **spec: Any) -> None:
+    large = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["large"]}]
+    raw = {"metadata": {"name": name}, "spec": {"requirements": large, **spec}}
+    await p.stage.admin.create(NODEOVERLAYS, raw)
+
+
+async def reasons(p: Play) -> set[str]:
+    plan = p.made[-1].plan
+    assert plan is not None
+    return {str(why.reason) for kept in plan.held for why in kept.why}
+
+
+def test_a_node_whose_room_a_buffer_keeps_stays_until_the_buffer_goes() -> None:
+    async def story(p: Play) -> None:
+        await spare_node(p)
+        await keep_room(p)
+        p.start()
+        await asyncio.sleep(QUIET_SECONDS)
+        assert len(await p.stage.nodes()) == 2
+        assert await p.records() == []
+        assert "buffer_pods" in await reasons(p)
+        await p.stage.admin.delete(CAPACITYBUFFERS_BETA, "headroom", namespace="default")
+        (record,) = await p.over()
+        assert record.phase is MovePhase.DONE
+        assert len(await p.stage.nodes()) == 1
+
+    play(story)
+
+
+def test_a_node_at_a_hundredth_of_its_price_is_not_replaced_by_a_smaller_one() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        await overlay(p, "savings-plan", priceAdjustment="-99%")
+        p.start()
+        await asyncio.sleep(QUIET_SECONDS)
+        assert await p.types() == ["large"]
+        assert await p.records() == []
+        await p.stage.admin.delete(NODEOVERLAYS, "savings-plan")
+        (record,) = await p.over()
+        assert record.phase is MovePhase.DONE
+        assert await p.types() == ["small"]
+
+    play(story)
+
+
+def test_overlays_that_contradict_each_other_close_the_pool_and_nothing_is_deleted() -> None:
+    async def story(p: Play) -> None:
+        await p.too_large()
+        await overlay(p, "one", price="1.0")
+        await overlay(p, "two", price="2.0")
+        p.start()
+        await asyncio.sleep(QUIET_SECONDS)
+        assert await p.types() == ["large"]
+        assert await p.records() == []
+        assert await reasons(p) == {"nodepool_unreadable"}
+        (said,) = {event["message"] for event in await p.stage.events("DisruptionBlocked")}
+        assert "NodeOverlays one and two have the same weight" in said
+
+    play(story)
+
+
+def test_a_threshold_that_cannot_be_used_closes_its_pool_and_nothing_is_deleted() -> None:
+    async def story(p: Play) -> None:
+        await spare_node(p)
+        wrong = {"metadata": {"annotations": {"karpool.dev/consolidation-threshold": "7"}}}
+        await p.stage.admin.patch(NODEPOOLS, "general", wrong)
+        p.start()
+        await asyncio.sleep(QUIET_SECONDS)
+        assert len(await p.stage.nodes()) == 2
+        assert await reasons(p) == {"nodepool_unreadable"}
+
+    play(story)
