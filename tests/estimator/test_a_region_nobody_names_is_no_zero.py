@@ -9,6 +9,7 @@ from karpool.estimator.plugins.interface import EstimateCode
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.providers.karpenter import KarpenterProvider
 from karpool.estimator.question import EstimateQuestion
+from karpool.manager.membership import FleetMembership
 from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import Component, requirements
 from karpool.wire.requests import ComponentSetsRequest, ReplicasRequest
@@ -116,3 +117,20 @@ def test_what_karmada_says_is_better_than_a_fallback_and_worse_than_the_cluster(
 def test_a_region_that_nobody_sells_is_refused():
     with pytest.raises(Invalid, match="nowhere"):
         Market(fallback_region="nowhere")
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        ({"region": "eu-west-1", "zones": ["eu-west-1a", 7, None]}, ("eu-west-1", ("eu-west-1a",))),
+        ({"region": ["odd"], "zones": {"a": 1}}, ("", ())),
+        ("odd", ("", ())),
+        (None, ("", ())),
+    ],
+)
+def test_where_a_cluster_is_as_its_cluster_object_says(spec, place):
+    membership = object.__new__(FleetMembership)
+    membership._clusters = {"m": {"metadata": {"name": "m"}, "spec": spec}}
+
+    assert membership.place_of("m") == place
+    assert membership.place_of("another") == ("", ())

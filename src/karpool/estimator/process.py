@@ -136,6 +136,8 @@ class FleetEstimator:
     async def _serving(self, name: str, client: Client) -> AsyncIterator[None]:
         """A cluster that joined: answered for at once with "cannot tell", and counted as soon as it is."""
         member = build_member(name, client, self._options, self._metrics, client.clock)
+        if self._membership is not None:
+            member.cluster.market.see_karmada_cluster(*self._membership.place_of(name))
         self.members[name] = member
         self._announce()
         try:

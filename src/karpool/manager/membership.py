@@ -28,6 +28,7 @@ _POLL_SECONDS = 0.1
 SECRET_SECONDS = 60.0  # tokens are rotated by the hour, and the old one is good for a while
 _CONNECTION = ("apiEndpoint", "secretRef", "insecureSkipTLSVerification", "proxyURL", "syncMode")
 
+_ZONES_MAX = 100
 Object = Mapping[str, Any]
 
 
@@ -83,6 +84,16 @@ class FleetMembership:
     def _drop(self, key: ObjectKey) -> None:
         self._clusters.pop(key.name, None)
         self._changed.set()
+
+    def place_of(self, name: str) -> tuple[str, tuple[str, ...]]:
+        """Region and zones, as Karmada's Cluster object says them; empty where it does not."""
+        spec = self._clusters.get(name, {}).get("spec")
+        spec = spec if isinstance(spec, Mapping) else {}
+        region, zones = spec.get("region"), spec.get("zones")
+        listed = zones[:_ZONES_MAX] if isinstance(zones, list) else ()
+        return region if isinstance(region, str) else "", tuple(
+            zone for zone in listed if isinstance(zone, str)
+        )
 
     async def run(self, stop: Stop) -> None:
         async with asyncio.TaskGroup() as group:
