@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from karpool.cluster.market.market import Market
 from karpool.model.contracts.contract import BilledKind, Contract, Fleet
 from karpool.model.contracts.contract_file import read_contract
+from karpool.model.contracts.shared_contract import SharedContract
 from karpool.model.errors import Invalid
 from tests.contracts.independent_bill import bill
 from tests.contracts.random_contracts import REGION, TYPES, ZONES, few_types, machine, written_contract
@@ -112,6 +113,26 @@ def test_what_other_clusters_use_of_a_plan_is_not_there() -> None:
     one = kind(0.1)
 
     assert contract.added(one, contract.headroom({})) == 0.1
+
+
+@given(st.integers(0, 10**9))
+def test_clusters_under_one_contract_count_each_others_machines(seed: int) -> None:
+    chance = Random(seed)
+    written = written_contract(chance)
+    contract, market = contracted(written)
+    shared = SharedContract(contract)
+    machines = {name: random_machines(chance) for name in ("north", "south")}
+    members = {name: shared.member(name) for name in machines}
+    for name in ("north", "south", "north"):  # the first learns of the second when it looks again
+        members[name].see_fleet(fleet_of(market, machines[name]))
+
+    everything = [machine(CATALOGUE, *each) for each in (*machines["north"], *machines["south"])]
+    assert shared.bill().per_hour == pytest.approx(float(bill(written, everything)), abs=1e-7)
+    for index, each in enumerate(machines["north"]):
+        kind = market.billed(labels(*each))
+        assert kind is not None
+        added = bill(written, everything) - bill(written, everything[:index] + everything[index + 1 :])
+        assert members["north"].price(kind) == pytest.approx(max(float(added), kind.least), abs=1e-7)
 
 
 def test_until_its_machines_are_seen_a_cluster_counts_on_no_commitment() -> None:

@@ -23,6 +23,8 @@ from karpool.kube.errors import ConfigError, KubeError, SnapshotError
 from karpool.kube.snapshots.reader import FORMAT, ObjectFile
 from karpool.model import cron, durations, labels, quantity
 from karpool.model.catalogue.files import read_catalogue
+from karpool.model.catalogue.refresh import read_prices
+from karpool.model.contracts.contract_file import read_contract
 from karpool.model.devices.pod_requests import gpu_request_of
 from karpool.model.devices.tensor_fusion import BadGpuRequest
 from karpool.model.errors import Invalid, ModelError
@@ -157,6 +159,14 @@ nodeGroups:
     maxSize: 9
   scaleUp: {status: NoActivity}
 """
+_CONTRACT = b"""\
+format: karpool-contract/1
+discounts: [{name: d, families: [m5], regions: [eu-central-1], percent: 12}]
+commitments:
+  - {name: p, kind: savings-plan, perHour: 10, percent: 27, usedElsewhere: 1}
+  - {name: r, kind: reservation, types: [m5.large], count: 4, zones: [eu-central-1a]}
+  - {name: c, kind: committed-use, families: [n2], cpus: 3}
+"""
 _PLAN = msgspec.json.encode({"kind": plan_file.KIND, **plan_file.to_document(plan_file.SavedPlan(plan()))})
 _SNAPSHOT = b"""{"format": "%s", "version": 1, "cluster": "c", "takenAt": "2026-01-01T00:00:00Z"}
 {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
@@ -202,6 +212,8 @@ TARGETS = (
     ),
     Target("scenario", parse_scenario, (FleetError,), ((ROOT / "scenarios/pool-limits.yaml").read_bytes(),)),
     Target("catalogue", read_catalogue, (Invalid,), ((FIXTURES / "catalogue.yaml").read_bytes(),)),
+    Target("contract", read_contract, (Invalid,), (_CONTRACT,)),
+    Target("price table", read_prices, (Invalid,), (b"region,type,spot\neu-west-1,m5.large,0.1\n",)),
     Target("plan", plan_file.parse_plan, (Invalid,), (_PLAN,)),
     Target("record of a move", _text(_record), (Invalid,), (_RECORD,)),
     Target(

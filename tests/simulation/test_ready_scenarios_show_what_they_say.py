@@ -40,7 +40,7 @@ def play():
 
 def test_every_ready_file_says_what_it_expects():
     files = sorted(FOLDER.glob("*.yaml"))
-    assert len(files) == 10
+    assert len(files) == 11
     assert [file.stem for file in files if not read_scenario(file)[0].scenario.expect] == []
 
 
@@ -144,3 +144,13 @@ def test_pods_of_a_trace_get_what_they_need_and_it_is_given_back():
     assert figures["launched"] == figures["nodesRemoved"] > 0
     assert figures["nodesEnd"] == 0
     assert figures["evictions"] == 0
+
+
+def test_who_knows_the_plan_pays_less_and_sees_what_is_billed():
+    """Four hours of thirty days: the plan's family is listed dearer, and costs nothing more."""
+    known, missed = part_of("shared-plan", "4h", "contract known", measure_from="2h")
+    listed, missed_too = part_of("shared-plan", "4h", "list prices only", measure_from="2h")
+    assert missed == missed_too == []
+    assert known.figures["billed"] < 0.9 * listed.figures["billed"]
+    assert known.figures["billPredicted"] == pytest.approx(known.figures["billed"], rel=0.05)
+    assert listed.figures["billPredicted"] is None

@@ -7,16 +7,21 @@ from karpool.kube.bounded_input import read_bounded
 from karpool.model.catalogue.files import read_catalogue
 from karpool.model.contracts.contract import Contract
 from karpool.model.contracts.contract_file import read_contract
+from karpool.model.contracts.contracted_prices import ContractedPrices
 from karpool.model.errors import Invalid
 from karpool.model.safe_yaml import SIZE_LIMIT
 
 
 def market_of(
-    catalogue: Path | None, region: str = "", contract: Path | None = None, *, fallback_region: str = ""
+    catalogue: Path | None,
+    region: str = "",
+    contract: Path | ContractedPrices | None = None,
+    *,
+    fallback_region: str = "",
 ) -> Market:
     """What a catalogue file sells; without one, what is shipped; at the prices of a contract, if there is
     one. Raises Invalid, naming the file."""
-    contracted = None if contract is None else _contract_of(contract)
+    contracted = contract_of(contract) if isinstance(contract, Path) else contract
     if catalogue is None:
         return Market(region=region, fallback_region=fallback_region, contract=contracted)
     try:
@@ -30,7 +35,8 @@ def market_of(
     return Market(found, contract=contracted)
 
 
-def _contract_of(path: Path) -> Contract:
+def contract_of(path: Path) -> Contract:
+    """Raises Invalid, naming the file."""
     try:
         return read_contract(read_bounded(path, SIZE_LIMIT))
     except OSError as error:

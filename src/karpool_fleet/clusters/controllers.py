@@ -20,6 +20,7 @@ from karpool.gpu.process import GPU_SCALER
 from karpool.kube.api.client import Client
 from karpool.manager.controller import Controller, Place
 from karpool.manager.options import InvalidOptions, Options, read_options
+from karpool.model.contracts.shared_contract import SharedContract
 from karpool.model.errors import Invalid
 from karpool.scheduler.controller.options import DeschedulerOptions, SchedulerOptions
 from karpool.scheduler.descheduler_process import DESCHEDULER
@@ -49,7 +50,12 @@ def check_controllers(chosen: Mapping[str, Flags]) -> None:
             raise error.at(name) from None
 
 
-def add_controllers(fleet: EmbeddedFleet, chosen: Mapping[str, Flags], wiring: Wiring | None = None) -> Team:
+def add_controllers(
+    fleet: EmbeddedFleet,
+    chosen: Mapping[str, Flags],
+    wiring: Wiring | None = None,
+    contract: SharedContract | None = None,
+) -> Team:
     """Start them, in this process unless wired otherwise; `EmbeddedFleet(...,
     furnish=...)` is one place to call it.
     Raises Invalid."""
@@ -57,11 +63,11 @@ def add_controllers(fleet: EmbeddedFleet, chosen: Mapping[str, Flags], wiring: W
     team = Team(fleet, wiring or InProcessWiring())
     for name, controller in CONTROLLERS.items():
         if name in chosen:
-            _add(team, controller, chosen[name])
+            _add(team, controller, chosen[name], contract)
     return team
 
 
-def _add(team: Team, controller: EmbeddedController, flags: Flags) -> None:
+def _add(team: Team, controller: EmbeddedController, flags: Flags, contract: SharedContract | None) -> None:
     """None of them is stopped but by ending its task."""
     match controller.declared.place:
         case Place.MANY:
@@ -71,12 +77,13 @@ def _add(team: Team, controller: EmbeddedController, flags: Flags) -> None:
             team.manage(_karmada(team.fleet), controller.declared, controller.read(flags), asking)
         case Place.EACH_CLUSTER:
             for cluster in team.fleet.clusters.values():
-                selling = partial(_with_market, cluster)
+                selling = partial(_with_market, cluster, contract)
                 team.manage(cluster.embedded, controller.declared, controller.read(flags), selling)
 
 
-def _with_market(cluster: LiveCluster, client: Client) -> dict[str, Any]:
-    return {"market": Market(cluster.catalogue)}
+def _with_market(cluster: LiveCluster, contract: SharedContract | None, client: Client) -> dict[str, Any]:
+    contracted = contract.member(cluster.name) if contract is not None else None
+    return {"market": Market(cluster.catalogue, contract=contracted)}
 
 
 def _karmada(fleet: EmbeddedFleet) -> EmbeddedCluster:

@@ -20,6 +20,8 @@ import structlog
 from karpool.kube.api.client import Client
 from karpool.kube.errors import KubeError, NotFound
 from karpool.model import durations
+from karpool.model.contracts.contract_file import contract_from
+from karpool.model.contracts.shared_contract import SharedContract
 from karpool.model.errors import ModelError
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, JOBS, PODS, ApiResource
 from karpool_fleet.clusters.clock import LoopClock, run_manual
@@ -91,8 +93,9 @@ async def _run(
     measuring: list[RunMeasurements] = []
 
     def furnish(fleet: EmbeddedFleet) -> None:
-        measuring.append(RunMeasurements(fleet, scenario, lines.say))
-        add_controllers(fleet, scenario.controllers)
+        shared = SharedContract(contract_from(scenario.contract)) if scenario.contract is not None else None
+        measuring.append(RunMeasurements(fleet, scenario, lines.say, shared))
+        add_controllers(fleet, scenario.controllers, contract=shared if scenario.contract_known else None)
 
     async with EmbeddedFleet(
         scenario.fleet,

@@ -20,6 +20,8 @@ class Figure:
 FIGURES: Mapping[str, Figure] = {
     "cost": Figure("cost", "$", 2, "of all machines, by the hour and the catalogue's price"),
     "costPerHour": Figure("cost per hour", "$/h", 3, "mean"),
+    "billed": Figure("billed", "$", 2, "of all machines under the contract, commitments included"),
+    "billPredicted": Figure("bill as controllers saw it", "$", 2, "sampled"),
     "nodesMean": Figure("nodes, mean", "", 1),
     "nodesMost": Figure("nodes, most", ""),
     "nodesEnd": Figure("nodes at the end", ""),

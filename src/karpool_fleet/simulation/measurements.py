@@ -4,12 +4,16 @@ Money is summed up machine by machine, from launch to end; static nodes cost fro
 start. Samples are for plots only: no figure depends on how often they are taken.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from karpool.model import durations
+from karpool.model.contracts.contract import BilledKind
+from karpool.model.contracts.contracted_prices import ContractedPrices
+from karpool.model.contracts.shared_contract import SharedContract
 from karpool.model.karpenter.objects import CAPACITY_TYPE
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool_fleet.cloud.cloud import Instance
@@ -67,9 +71,67 @@ class Bill:
         self.per_hour += price or 0.0
 
 
+class FleetBilling:
+    """What all machines cost under one contract, exactly: it changes whenever one comes or goes."""
+
+    def __init__(self, fleet: EmbeddedFleet, shared: SharedContract, now: Callable[[], float]) -> None:
+        self._now, self.shared = now, shared
+        self._machines: Counter[BilledKind] = Counter()
+        self._running: dict[str, BilledKind] = {}
+        self._since = self._sampled = now()
+        self.spent = self.predicted = 0.0
+        self._prices = ContractedPrices(shared.contract)
+        for live in fleet.clusters.values():
+            for node in live.nodes:
+                labels = node["metadata"]["labels"]
+                self._add(
+                    live, node["metadata"]["name"], labels[INSTANCE_TYPE], labels[ZONE], labels[CAPACITY_TYPE]
+                )
+            live.cloud.subscribe(partial(self._heard, live))
+        self.per_hour = shared.contract.bill(self._machines).per_hour
+
+    def begin(self) -> None:
+        self.settle()
+        self.spent = self.predicted = 0.0
+        self._sampled = self._now()
+
+    def settle(self) -> None:
+        at = self._now()
+        self.spent += self.per_hour * (at - self._since) / _HOUR
+        self._since = at
+
+    def predict(self) -> None:
+        """Charge what controllers believe the bill to be for the time since the last sample."""
+        at = self._now()
+        self.predicted += self.shared.bill().per_hour * (at - self._sampled) / _HOUR
+        self._sampled = at
+
+    def _heard(self, live: LiveCluster, instance: Instance) -> None:
+        runs = instance.state != "terminated"
+        if runs == (instance.id in self._running):
+            return
+        self.settle()
+        if runs:
+            offer = instance.offer
+            self._add(live, instance.id, instance.type.name, offer.zone, offer.capacity_type)
+        else:
+            self._machines[self._running.pop(instance.id)] -= 1
+        self.per_hour = self.shared.contract.bill(self._machines).per_hour
+
+    def _add(self, live: LiveCluster, machine: str, name: str, zone: str, capacity_type: str) -> None:
+        price = live.catalogue.price(name, zone, capacity_type) or 0.0
+        kind = self._prices.kind(live.catalogue, name, zone, capacity_type, price)
+        self._running[machine] = kind
+        self._machines[kind] += 1
+
+
 class RunMeasurements:
     def __init__(
-        self, fleet: EmbeddedFleet, scenario: Scenario, say: Callable[[str, str, dict[str, Any]], None]
+        self,
+        fleet: EmbeddedFleet,
+        scenario: Scenario,
+        say: Callable[[str, str, dict[str, Any]], None],
+        shared: SharedContract | None = None,
     ) -> None:
         self.watching: dict[str, ClusterRecorder] = {}
         self._fleet, self._scenario = fleet, scenario
@@ -84,6 +146,7 @@ class RunMeasurements:
             self.watching[name] = ClusterRecorder(cluster.server, self._now, partial(_say, say, name))
         for name, live in fleet.clusters.items():
             self._bills[name] = _bill(live, self._now)
+        self._billing = FleetBilling(fleet, shared, self._now) if shared is not None else None
 
     async def through(self, progress: Callable[[float], None]) -> None:
         """Until the scenario is over."""
@@ -107,6 +170,8 @@ class RunMeasurements:
 
     def _begin(self) -> None:
         self._began = self._now()
+        if self._billing is not None:
+            self._billing.begin()
         for watching in self.watching.values():
             watching.begin()
         for name, bill in self._bills.items():
@@ -116,9 +181,12 @@ class RunMeasurements:
 
     def _sample(self, at: float) -> None:
         members = [self.watching[name] for name in self._fleet.clusters]
+        if self._billing is not None:
+            self._billing.predict()
         self._times.append(at)
         values: dict[str, float | None] = {
             "costPerHour": sum(bill.per_hour for bill in self._bills.values()),
+            "billPerHour": None if self._billing is None else self._billing.per_hour,
             "nodes": sum(len(member.nodes) for member in members),
             "pending": sum(len(member.waiting) for member in members),
             "stuck": sum(
@@ -149,6 +217,10 @@ class RunMeasurements:
         by_cluster = {name: self._figures([name], passed) for name in self._fleet.clusters}
         whole = self._figures(list(self._fleet.clusters), passed)
         whole["decisions"] = float(log.count)
+        if self._billing is not None:
+            self._billing.settle()
+            whole["billed"] = self._billing.spent
+            whole["billPredicted"] = self._billing.predicted if self._scenario.contract_known else None
         whole["arrivalsRefused"] = float(refused)
         whole["restarts"] = float(
             sum(sum(server.components.restarts.values()) for server in self._fleet.api_servers.values())
@@ -189,6 +261,8 @@ class RunMeasurements:
         return {
             "cost": spent,
             "costPerHour": spent / passed * _HOUR if passed else None,
+            "billed": None,
+            "billPredicted": None,
             "nodesMean": _sum(totals, "node_seconds") / passed if passed else None,
             "nodesMost": _sum(totals, "nodes_most"),
             "nodesEnd": float(sum(len(cluster_recorder.nodes) for cluster_recorder in watched)),
@@ -227,6 +301,7 @@ class RunMeasurements:
 
 _SERIES: Mapping[str, tuple[str, str]] = {
     "costPerHour": ("cost", "$ per hour"),
+    "billPerHour": ("bill under the contract", "$ per hour"),
     "nodes": ("nodes", "nodes"),
     "pods": ("pods with a node", "pods"),
     "pending": ("pods without a node", "pods"),

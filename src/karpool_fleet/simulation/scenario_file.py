@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from karpool.model import durations, quantity
+from karpool.model.contracts.contract_file import contract_from
 from karpool.model.errors import Invalid
 from karpool_fleet.cloud.delays import Delay, parse_delay
 from karpool_fleet.clusters.controllers import check_controllers
@@ -138,6 +139,8 @@ class Scenario(_Part, frozen=True):
     karmada: KarmadaSpec | None = None
     faults: list[FaultSpec] = []
     controllers: dict[str, dict[str, Any]] = {}
+    contract: dict[str, Any] | None = None  # as docs/contracts.md says; one for all clusters
+    contract_known: bool = True  # to controllers; it is billed in any case
     objects: list[dict[str, Any]] = []  # where Karmada is, else in the first cluster
     workloads: list[ScenarioWorkload] = []
     traces: list[Trace] = []
@@ -220,6 +223,8 @@ def check_scenario(scenario: Scenario) -> None:
     _seconds("stuckAfter", scenario.stuck_after)
     check_fleet(scenario.fleet)
     _at("controllers", partial(check_controllers, scenario.controllers))
+    if scenario.contract is not None:
+        _at("contract", partial(contract_from, scenario.contract))
     for name in ("scheduler", "descheduler"):
         if name in scenario.controllers and scenario.karmada is None:
             raise Invalid(f"controllers.{name}", name, "needs Karmada; add `karmada: {}`")

@@ -65,7 +65,7 @@ class Market:
         *,
         region: str = "",
         fallback_region: str = "",
-        contract: Contract | None = None,
+        contract: Contract | ContractedPrices | None = None,
     ) -> None:
         """`region` is believed whatever the cluster says, `fallback_region` as long as it says nothing.
         Raises Invalid for one that no catalogue is shipped for."""
@@ -78,7 +78,7 @@ class Market:
         self._unknown_regions: set[str] = set()
         self.catalogue = catalogue or Catalogue("", "")
         self.overlays = NodeOverlays()
-        self.contracted = ContractedPrices(contract)
+        self.contracted = contract if isinstance(contract, ContractedPrices) else ContractedPrices(contract)
         self.offerings = Offerings(self.catalogue, self.overlays, self.contracted)
         self._changes = 0
         if catalogue is None and region:

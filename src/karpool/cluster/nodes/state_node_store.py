@@ -86,8 +86,9 @@ class StateNodeStore:
 
     def view(self) -> tuple[Mapping[str, StateNode], Mapping[str, StateNode]]:
         """Nodes by name, and claims without a node by name; neither changes any more."""
-        if self.market.contracted and self._billed != self.version:
-            self.market.contracted.see_fleet(self._fleet())
+        contracted = self.market.contracted
+        if contracted and (self._billed != self.version or contracted.is_shared):
+            contracted.see_fleet(self._fleet())
         if self._priced != self.market.version:
             self._priced = self.market.version
             self._refresh(self._nodes)

@@ -23,10 +23,11 @@ from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.watch.informer_set import InformerSet
+from karpool.model.contracts.shared_contract import SharedContract
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
 from karpool.model.karmada.member_cluster import MemberCluster
-from karpool.provisioning.market_file import market_of
+from karpool.provisioning.market_file import contract_of, market_of
 from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.what_if import what_if_known
 from karpool.scheduler.estimates.estimate_cache import EstimatorApi
@@ -76,6 +77,8 @@ class FleetCollector:
             raise ValueError("a dashboard needs at least one cluster")
         self.bell = ChangeNotifier()
         self._wishes = wishes or CollectorSettings()
+        contract = self._wishes.contract
+        self._contract = SharedContract(contract_of(contract)) if contract is not None else None
         self._clients: dict[str, Client] = {}
         self.watches: dict[str, DashboardCluster] = {}
         for name, client in clusters.items():
@@ -91,19 +94,22 @@ class FleetCollector:
 
     def add(self, name: str, client: Client) -> InformerSet:
         """What keeps it current, for somebody to run."""
-        wishes = self._wishes
+        wishes, contract = self._wishes, self._contract
         self._clients[name] = client
         self.watches[name] = DashboardCluster(
             name,
             client,
             self.bell,
             lifetime=wishes.lifetime,
-            market=market_of(wishes.catalogue, wishes.region, wishes.contract),  # each learns by itself
+            # Each learns by itself; a contract is one for all.
+            market=market_of(wishes.catalogue, wishes.region, contract.member(name) if contract else None),
         )
         return self.watches[name].informers
 
     def remove(self, name: str) -> None:
         del self.watches[name], self._clients[name]
+        if self._contract is not None:
+            self._contract.leave(name)
         for held in (self._plans, self._contact, self._askers):
             held.pop(name, None)
 

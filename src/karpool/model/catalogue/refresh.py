@@ -50,18 +50,20 @@ def read_prices(data: bytes) -> list[NewPrice]:
     except UnicodeDecodeError as error:
         raise Invalid("", data[:20], f"is not UTF-8: {error.reason}") from None
     rows = csv.DictReader(io.StringIO(text), strict=True)
+    try:
+        return list(_prices_of(rows))
+    except csv.Error as error:
+        raise Invalid(f"line {rows.line_num}", "", f"is no CSV: {error}") from None
+
+
+def _prices_of(rows: "csv.DictReader[str]") -> Iterator[NewPrice]:
     lacking = [name for name in _REQUIRED if name not in (rows.fieldnames or ())]
     if lacking or not any(name in (rows.fieldnames or ()) for name in _PRICES):
         raise Invalid(
             "line 1", ",".join(rows.fieldnames or ()), "must name region, type, and on_demand or spot"
         )
-    prices: list[NewPrice] = []
-    try:
-        for row in rows:
-            prices += _prices_in(row, f"line {rows.line_num}")
-    except csv.Error as error:
-        raise Invalid(f"line {rows.line_num}", "", f"is no CSV: {error}") from None
-    return prices
+    for row in rows:
+        yield from _prices_in(row, f"line {rows.line_num}")
 
 
 def _prices_in(row: Mapping[str, str | None], line: str) -> Iterator[NewPrice]:

@@ -76,12 +76,13 @@ def read_contract(data: bytes) -> Contract:
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise Invalid("", data[:40], "must be one document with `format: karpool-contract/1`")
     try:
-        return _contract(documents[0])
+        return contract_from(documents[0])
     except Invalid as error:
         raise error.at(f"line {_line(data, error.path)}") from None
 
 
-def _contract(document: dict[Any, Any]) -> Contract:
+def contract_from(document: dict[Any, Any]) -> Contract:
+    """Of a document that was read already. Raises Invalid naming the path."""
     if document.get("format") != FORMAT:
         raise Invalid("format", document.get("format"), f"must be {FORMAT}; see docs/contracts.md")
     written = decode(document, WrittenContract)

@@ -3,7 +3,8 @@
 Until the machines are known, commitments count as used up: a price is then too high rather than too low.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering, family_of
 from karpool.model.contracts.contract import BilledKind, Contract, Fleet
@@ -13,10 +14,13 @@ from karpool.model.resources import CPU
 class ContractedPrices:
     """`version` rises whenever a price may have changed."""
 
-    def __init__(self, contract: Contract | None = None) -> None:
+    def __init__(self, contract: Contract | None = None, others: Callable[[], Fleet] | None = None) -> None:
+        """`others` are machines of clusters under the same contract, as they are at the moment."""
         self.contract = contract if contract is not None else Contract()
         self.version = 0
-        self.fleet: Fleet = {}
+        self.own: Fleet = {}
+        self.fleet: Fleet = {}  # with those of others
+        self._others = others
         self._headroom: tuple[float, ...] = (0.0,) * len(self.contract.commitments)
         self._prices: Mapping[BilledKind, float] = {}
 
@@ -24,13 +28,20 @@ class ContractedPrices:
         return bool(self.contract)
 
     def see_fleet(self, fleet: Fleet) -> None:
-        """All machines that are billed, those that are going left out."""
-        before, self.fleet = self.fleet, fleet
+        """All machines of this cluster that are billed, those that are going left out."""
+        before, self.own, self.fleet = self.fleet, fleet, fleet
+        if self._others is not None:
+            self.fleet = Counter(fleet) + Counter(self._others())
+        fleet = self.fleet
         if not self.contract.commitments or (self.version and fleet == before):
             return
         self.version += 1
         self._headroom = self.contract.headroom(fleet)
         self._prices = self.contract.prices(fleet)
+
+    @property
+    def is_shared(self) -> bool:
+        return self._others is not None
 
     def price(self, kind: BilledKind) -> float:
         """What a machine of the fleet adds to the bill."""
