@@ -194,6 +194,15 @@ def test_after_the_wait_one_is_tried_and_a_failure_doubles_the_wait():
     assert failures.stock_outs(1951.0) == failures.probed_offers(1951.0) == ()
 
 
+def test_a_success_in_one_zone_opens_what_was_refused_in_any():
+    anywhere = OfferingKey("m5.large", "", "spot")
+    for news in (
+        [("out_of_stock", "gpu", (anywhere,), 100.0, "x"), ("succeeded", "gpu", SPOT_A, 800.0)],
+        [("succeeded", "gpu", SPOT_A, 800.0), ("out_of_stock", "gpu", (anywhere,), 100.0, "x")],
+    ):
+        assert told(news).stock_outs(801.0) == told(news).probed_offers(801.0) == ()
+
+
 def test_news_of_the_same_refusal_do_not_double_the_wait():
     failures = told([("out_of_stock", "gpu", (SPOT_A,), at, "x") for at in (100.0, 130.0, 160.0)])
 

@@ -75,7 +75,7 @@ def test_2_regions_answer_in_proportion_to_what_they_could_launch():
 
 def test_3_a_region_without_stock_stops_counting_and_pods_that_leave_do_not_come_back():
     async def story(cluster):
-        cluster.cloud.stock_out("g5.xlarge")
+        stock = cluster.cloud.stock_out("g5.xlarge")
         async with asking(cluster) as ask:
             assert await ask.replicas(**GPU) == 4
             await create(cluster, gpu_deployment("train", 2))
@@ -95,10 +95,18 @@ def test_3_a_region_without_stock_stops_counting_and_pods_that_leave_do_not_come
             await until(watched, within=400)
             assert answers == {0}
 
-            async def recovered():
-                return await ask.replicas(**GPU) == 4
+            async def probed():
+                return await ask.replicas(**GPU) == 1  # one node first, to see whether there is stock again
 
-            assert await until(recovered, within=700)
+            assert await until(probed, within=700)
+            stock.left = 10
+            await scale(cluster, "train", 1)
+            assert await all_ready(cluster, "train", 1)
+
+            async def opened():
+                return await ask.replicas(**GPU) == 3
+
+            assert await until(opened, within=60)
 
     play(story, pool("gpu", limits=GPU_LIMIT, type=["g5.xlarge"]))
 

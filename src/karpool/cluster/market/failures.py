@@ -15,6 +15,7 @@ is passed in; moments are seconds since the epoch. Pure.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import NamedTuple
 
 from karpool.cluster.market.launch_reasons import LaunchReason
@@ -88,6 +89,13 @@ class _Offering:
     moments: tuple[float, ...] = ()  # of all faults
 
 
+def _wider(offer: OfferingKey) -> Iterator[OfferingKey]:
+    """What covers an offering because some part is left empty."""
+    for parts in product(*((part, "") for part in offer)):
+        if parts != offer:
+            yield OfferingKey(*parts)
+
+
 def _with(moments: tuple[float, ...], at: float) -> tuple[float, ...]:
     """Sorted, each once, the latest if there are too many."""
     return moments if at in moments else tuple(sorted((*moments, at)))[-_MOMENTS_MAX:]
@@ -104,6 +112,7 @@ class LaunchFailures:
         self._recovery = recovery_seconds
         self._pools: dict[str, _Pool] = {}
         self._offers: dict[OfferingKey, _Offering] = {}
+        self._successes: dict[OfferingKey, float] = {}  # of any offering that a part left empty covers
 
     # Observing
 
@@ -144,6 +153,12 @@ class LaunchFailures:
         if offer is not None:
             each = self._offers.setdefault(offer, _Offering())
             each.succeeded = max(each.succeeded, at)
+            for wider in _wider(offer):
+                self._successes[wider] = max(self._successes.get(wider, NEVER), at)
+            if len(self._successes) > _OFFERS_MAX:
+                by_age = sorted(self._successes, key=lambda wider: self._successes[wider])
+                for wider in by_age[: _OFFERS_MAX // 2]:
+                    del self._successes[wider]
 
     def waiting(self, since: Mapping[str, float]) -> None:
         """By pool: since when the oldest pod waits that it should serve. Pools not named have none."""
@@ -187,7 +202,7 @@ class LaunchFailures:
             if max(fault.at, known.succeeded) + longest < now:
                 del self._offers[offer]  # news from before then could not bring it back
                 continue
-            reset = self._reset_of(known)
+            reset = self._reset_of(offer, known)
             until = self._until(known.moments, reset)
             if fault.at > reset and fault.at <= now < until:
                 yield LaunchFailure(LaunchReason.STOCK_OUT, fault.message, fault.at, until, fault.pool, offer)
@@ -209,7 +224,7 @@ class LaunchFailures:
         probed = sorted(
             offer
             for offer, known in self._offers.items()
-            if self._is_probed(known.moments, self._reset_of(known), now)
+            if self._is_probed(known.moments, self._reset_of(offer, known), now)
         )
         return tuple(StockOut(*(part or None for part in offer)) for offer in probed)
 
@@ -226,9 +241,10 @@ class LaunchFailures:
 
     # Inside
 
-    def _reset_of(self, known: _Offering) -> float:
+    def _reset_of(self, offer: OfferingKey, known: _Offering) -> float:
         pool = self._pools.get(known.fault.pool)
-        return max(known.succeeded, pool.changed if pool is not None else NEVER)
+        changed = pool.changed if pool is not None else NEVER
+        return max(known.succeeded, self._successes.get(offer, NEVER), changed)
 
     def _until(self, moments: Sequence[float], reset: float) -> float:
         """When it may be tried again: each try that failed doubled the wait, unless it was long ago."""
