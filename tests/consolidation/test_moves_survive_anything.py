@@ -25,6 +25,9 @@ BRISK = replace(
 FAST_BOOTS = replace(BOOTS, register=constant(3), ready=constant(2))
 Story = Callable[[Play], Awaitable[None]]
 
+# Nodes that go stay open while others are asked for: pods may come, and the phase Cordoning lasts a while.
+LATE = replace(QUICK, execution=replace(QUICK.execution, cordons_early=False))
+
 
 async def replaced(p: Play) -> None:
     await p.too_large()
@@ -146,7 +149,7 @@ def test_a_pod_that_comes_meanwhile_ends_the_move() -> None:
         assert await p.leaks() == []
         await p.running(5)
 
-    play(story)
+    play(story, LATE)
 
 
 def test_a_pod_that_no_watch_told_of_is_seen_before_anything_is_deleted() -> None:
@@ -160,7 +163,7 @@ def test_a_pod_that_no_watch_told_of_is_seen_before_anything_is_deleted() -> Non
         assert record.reason == "new_pod"
         assert p.budgets.deletions == 0 and await p.leaks() == []
 
-    play(story)
+    play(story, LATE)
 
 
 def test_a_node_that_goes_by_itself_ends_the_move() -> None:
@@ -195,7 +198,7 @@ def test_the_switch_stops_every_phase_and_survives_a_restart(phase: MovePhase) -
         await p.switch(stop=False)
         await p.reached(MovePhase.DONE, seconds=1200)
 
-    play(story)
+    play(story, LATE if phase is MovePhase.CORDONING else QUICK)
 
 
 def test_a_view_that_is_not_kept_up_holds_no_move_for_ever() -> None:
