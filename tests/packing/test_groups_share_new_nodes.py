@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.karpenter.objects import CompiledPool
+from karpool.model.kubernetes.node import ARCH
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.first_fit import PodGroup
 from karpool.packing.new_nodes.component_sets import complete_sets
@@ -198,3 +199,19 @@ def test_a_promise_of_another_size_takes_its_share_of_a_node_and_no_more():
     assert [sum(each.replicas for each in plan.capacity(shape)) for shape in (small, large)] == [29, 9]
     (capacity,) = plan.capacity(small, wanted=14)
     assert (capacity.replicas, capacity.nodes) == (14, 1)
+
+
+def test_groups_that_exclude_each_other_do_not_share_a_node():
+    """By architecture, and by a host port: each has the whole pool, and both together have it once."""
+    types = instance_type("x", 4, 16, arch="amd64"), instance_type("y", 4, 16, arch="arm64")
+    new = NewNodeCapacity([CompiledPool("one", limits={"nodes": 2})], Offerings(catalogue(*types)))
+    small = (("cpu", 500),)
+    amd, arm = (PodShape(requests=small, node_selector=((ARCH, arch),)) for arch in ("amd64", "arm64"))
+    web = PodShape(requests=small, host_ports=frozenset({("0.0.0.0", "TCP", 80)}))
+    proxy = PodShape(requests=(("cpu", 400),), host_ports=web.host_ports)
+
+    for first, second in ((amd, arm), (web, proxy)):
+        plan = new.plan({}, nodes_max=9)
+        assert [plan.place(shape, 1) for shape in (PodShape(requests=small), first, second)] == [1, 1, 1]
+        assert [run.nodes for _, run in plan.runs()] == [1, 1]
+        assert plan.place(second, 1) == (second is arm)
