@@ -133,6 +133,7 @@ class World:
         page = (ROOT / "docs" / "catalogue.md").read_text()
         (example,) = re.findall(r"^```yaml\n(format: .*?)^```$", page, re.MULTILINE | re.DOTALL)
         (self.folder / "catalogue.yaml").write_text(example)
+        (self.folder / "prices.csv").write_text("region,type,on_demand\neu-central-1,m5.large,0.11\n")
         code = run(
             ["snapshot", "--kubeconfig", str(self.folder / "config"), "-o", str(self.folder / "saved.gz")],
             "karpool",
