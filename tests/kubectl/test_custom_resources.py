@@ -44,7 +44,9 @@ def test_the_bundled_definitions_can_be_installed_and_listed(kubectl: Kubectl) -
     resources = kubectl("api-resources", "--api-group=karpenter.sh", "-o", "name").split()
 
     assert "customresourcedefinition.apiextensions.k8s.io/nodepools.karpenter.sh" in names
-    assert sorted(resources) == ["nodeclaims.karpenter.sh", "nodepools.karpenter.sh"]
+    assert sorted(resources) == [
+        f"{name}.karpenter.sh" for name in ("nodeclaims", "nodeoverlays", "nodepools")
+    ]
     assert kubectl("get", "pp,rb,clusters.cluster.karmada.io") == ""
 
 

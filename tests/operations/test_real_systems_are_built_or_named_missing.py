@@ -20,7 +20,7 @@ build)
   [ -z "$FAKE_SLOW" ] || exec sleep 60
   [ -z "$FAKE_FAILS" ] || { echo "no space left" >&2; exit 1; }
   while [ "$1" != "-o" ]; do shift; done
-  for each in server kube-apiserver kube-controller-manager kube-scheduler kubectl kwok helm \\
+  for each in server kube-apiserver kube-controller-manager kube-scheduler kubectl kwok helm dra \\
     aggregated-apiserver controller-manager descheduler scheduler scheduler-estimator webhook
   do : > "$2$each"; done;;
 esac
