@@ -3,7 +3,7 @@
 import pytest
 
 from karpool.cli.cluster_source import list_cluster
-from karpool.cli.inspect.capacity import ASPECTS, question_of
+from karpool.cli.inspect.capacity import ASPECTS, Workload, question_of
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.kube.api.client import Client
@@ -11,7 +11,7 @@ from karpool.kube.errors import MissingRights
 from karpool.kube.snapshots.reader import read_objects
 from karpool.kube.snapshots.writer import take_snapshot
 from karpool.kube.transport.rest import RetryPolicy
-from karpool.model.kubernetes.workload import pod_template
+from karpool.model.kubernetes.components import components_of
 from tests.cluster.views import described, pending
 from tests.kube.tiny_server import Fault, TinyServer, answer, status
 from tests.kube.virtual import client_of, virtually
@@ -78,10 +78,10 @@ def test_who_may_not_list_volumes_is_told_and_served():
     assert ["of all kinds: not looked at" in str(each) for each in bad] == [True, True]
     claim = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
     pod = {"metadata": {"namespace": "default"}, "spec": {"containers": [], "volumes": [claim]}}
-    template = pod_template({"apiVersion": "v1", "kind": "Pod", **pod})
-    blind = question_of(template.pod, cluster, frozenset(each.resource for each in bad))
+    workload = Workload(components_of({"apiVersion": "v1", "kind": "Pod", **pod}))
+    blind = question_of(workload, cluster, frozenset(each.resource for each in bad))
     assert blind.existing == 10
-    assert question_of(template.pod, cluster).existing == 0  # as if nothing was closed: no such claim
+    assert question_of(workload, cluster).existing == 0  # as if nothing was closed: no such claim
 
 
 def test_all_missing_rights_are_named_at_once_with_the_role_that_grants_them():

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from karpool.cli.cluster_source import list_cluster, load_cluster
-from karpool.cli.inspect.capacity import ASPECTS, question_of
+from karpool.cli.inspect.capacity import ASPECTS, Workload, question_of
 from karpool.cli.options.cluster import ClusterOptions
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.market import Market
@@ -11,13 +11,13 @@ from karpool.estimator.capacity import CapacityAnalyzer, CapacityVerdict
 from karpool.estimator.providers.karpenter import KarpenterProvider
 from karpool.kube.snapshots.writer import take_snapshot
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS
-from karpool.model.kubernetes.workload import pod_template
+from karpool.model.kubernetes.components import components_of
 from karpool_fleet.clusters.fleet_file import StaticNodes
 from tests.fleet.living import deployment, play, pool, ready, until
 
 
 def test_live_and_file_agree_while_nodes_come_up(tmp_path: Path) -> None:
-    workload = pod_template({**deployment("more", 3, cpu="1"), "kind": "Deployment"})
+    workload = Workload(components_of({**deployment("more", 3, cpu="1"), "kind": "Deployment"}))
 
     async def story(cluster):
         clock = cluster.embedded.clock
@@ -32,14 +32,14 @@ def test_live_and_file_agree_while_nodes_come_up(tmp_path: Path) -> None:
         async def live():
             asked, picture = core()
             await list_cluster(client, picture)
-            return asked.answer(question_of(workload.pod, picture, now=clock.now()), 3)
+            return asked.answer(question_of(workload, picture, now=clock.now()), 3)
 
         async def file():
             asked, picture = core()
             path = tmp_path / "saved.gz"
             await take_snapshot(client, path)
             await load_cluster(ClusterOptions(snapshot=path), picture)
-            return asked.answer(question_of(workload.pod, picture, now=clock.now()), 3)
+            return asked.answer(question_of(workload, picture, now=clock.now()), 3)
 
         seen = []
 

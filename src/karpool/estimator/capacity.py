@@ -21,8 +21,9 @@ from karpool.estimator.plugins.interface import (
     MergedEstimate,
     PluginRole,
     aspects_of,
+    no_opinion,
 )
-from karpool.estimator.plugins.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator
+from karpool.estimator.plugins.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator, ProvidesSets
 from karpool.estimator.plugins.resource_quota import ResourceQuotaEstimator
 from karpool.estimator.question import EstimateQuestion
 from karpool.estimator.serving.explain import explanation, shapes
@@ -141,15 +142,34 @@ class CapacityAnalyzer:
 
     def _plans(self, question: EstimateQuestion, wanted: int) -> list[Estimate]:
         """Providers take turns: what one serves is not asked of the next."""
-        found: list[Estimate] = []
+        plans: list[Estimate] = []
         left = wanted
         for provider in self._providers:
-            plan = getattr(provider, "plan", None)
-            each: Estimate = plan(question, left) if plan is not None else provider.estimate(question)
-            if each.code is EstimateCode.SUCCESS:
-                left -= sum(part.amount for part in each.parts)
-                found.append(each)
-        return found
+            plan = _planned_sets if question.for_sets else _planned
+            planned = plan(provider, question, left)
+            if planned.code is EstimateCode.SUCCESS:
+                left -= sum(part.amount for part in planned.parts)
+                plans.append(planned)
+        return plans
+
+
+def _planned(provider: CapacityProvider, question: EstimateQuestion, wanted: int) -> Estimate:
+    plan = getattr(provider, "plan", None)
+    estimate: Estimate = plan(question, wanted) if plan is not None else provider.estimate(question)
+    return estimate
+
+
+def _planned_sets(provider: CapacityProvider, question: EstimateQuestion, wanted: int) -> Estimate:
+    """Sets beyond those on nodes that exist; which machines they would share is not told."""
+    if not isinstance(provider, ProvidesSets):
+        return no_opinion(f"{provider.name} counts no sets")
+    estimate = provider.estimate_components(question)
+    left = max(wanted - question.existing, 0)
+    parts = []
+    for part in estimate.parts:
+        parts.append(replace(part, amount=min(part.amount, left)))
+        left -= parts[-1].amount
+    return replace(estimate, parts=tuple(parts))
 
 
 def _by_name(parts: Iterable[CapacityPart]) -> dict[str, CapacityPart]:

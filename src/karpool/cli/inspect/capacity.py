@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,14 +34,14 @@ from karpool.kube.snapshots.reader import read_objects
 from karpool.manager.options import Catalogue, ContractFile, Options, option, region_problems
 from karpool.model import safe_yaml
 from karpool.model.errors import Invalid
-from karpool.model.karmada.replica_requirements import ReplicaRequirements
+from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements
+from karpool.model.kubernetes.components import TemplatePath, WorkloadComponent, components_of
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.kubernetes.volumes import Alternatives
-from karpool.model.kubernetes.workload import PodTemplate, pod_template
 from karpool.packing.fit_reasons import show_count
 from karpool.provisioning.market_file import market_of
-from karpool.wire.requests import ReplicasRequest
+from karpool.wire.requests import ComponentSetsRequest, EstimateRequest, ReplicasRequest
 
 NONE = "-"
 UNKNOWN = "?"
@@ -70,6 +70,13 @@ class _Moment:
 class CapacityOptions(Options, frozen=True):
     replicas: Annotated[int | None, option("Instead of those in the file.", least=0, most=UNLIMITED)] = None
     namespace: Annotated[str, option("Namespace, if the file names none.", short="n")] = ""
+    template_path: Annotated[
+        tuple[str, ...],
+        option(
+            "Where a custom resource has its pod templates: spec.template, spec.groups[*].template.",
+            metavar="PATH",
+        ),
+    ] = ()
     region: Annotated[
         str, option("Region whose instance types are used. Default: the region of the cluster.")
     ] = ""
@@ -94,7 +101,7 @@ class CapacityOptions(Options, frozen=True):
     "--filename",
     required=True,
     type=click.Path(path_type=Path, allow_dash=True),
-    help="A Pod, or a workload with a pod template; - reads from stdin.",
+    help="A Pod, or a workload with one or several pod templates; - reads from stdin.",
 )
 @with_options(CapacityOptions, "options")
 @output_option("table", "wide", "json", "yaml")
@@ -107,10 +114,12 @@ def capacity(
 ) -> None:
     """Say whether a workload fits: now, after scale-up (pool, machines, price), or never and why.
 
-    Reads only. The exit code is 3 when not all replicas fit, or when nobody can tell.
+    A workload with several pod templates (PyTorchJob, RayCluster, FlinkDeployment, JobSet, ...) fits as a
+    whole or not at all; --replicas are then copies of it. Reads only. The exit code is 3 when not all fit,
+    or when nobody can tell.
     """
-    template = _template(filename, options.namespace)
-    replica_count = template.replicas if options.replicas is None else options.replicas
+    workload = _workload(filename, options)
+    replica_count = workload.replicas if options.replicas is None else options.replicas
     clock, pool_failures, group_failures = _Moment(RealClock().now()), LaunchFailures(), LaunchFailures()
     nodes_max = options.max_potential_nodes
     core = CapacityAnalyzer(
@@ -125,9 +134,9 @@ def capacity(
         failures=pool_failures,
         group_failures=group_failures,
     )
-    report, loaded = asyncio.run(_answer(template.pod, replica_count, core, clock, picture, cluster))
+    report, loaded = asyncio.run(_answer(workload, replica_count, core, clock, picture, cluster))
     snapshot = picture.snapshot()
-    emit(render(report, template.pod, output, snapshot, loaded.name, picture.market.gaps()))
+    emit(render(report, workload, output, snapshot, loaded.name, picture.market.gaps()))
     for problem in (*loaded.problems, *snapshot.problems):
         note(f"skipped: {problem}")
     if report.verdict in (CapacityVerdict.NO, CapacityVerdict.CANNOT_TELL):
@@ -135,7 +144,7 @@ def capacity(
 
 
 async def _answer(
-    pod: Pod,
+    workload: "Workload",
     replicas: int,
     core: CapacityAnalyzer,
     clock: "_Moment",
@@ -145,18 +154,30 @@ async def _answer(
     loaded = await load_cluster(options, cluster)
     if loaded.as_of is not None:
         clock.seconds = loaded.as_of
-    return core.answer(question_of(pod, cluster, loaded.closed, now=clock.now()), replicas), loaded
+    return core.answer(question_of(workload, cluster, loaded.closed, now=clock.now()), replicas), loaded
 
 
 def question_of(
-    pod: Pod, cluster: Cluster, closed: frozenset[str] = frozenset(), *, now: float | None = None
+    workload: "Workload", cluster: Cluster, closed: frozenset[str] = frozenset(), *, now: float | None = None
 ) -> EstimateQuestion:
-    """About one more such pod, its volumes included unless they are `closed` to us, which was said."""
+    """About one more such pod or set, volumes included unless they are `closed` to us, which was said."""
+    request: EstimateRequest
+    if len(workload.components) == 1:
+        request = ReplicasRequest("", _requirements(workload.components[0].pod, cluster, closed))
+    else:
+        components = [
+            Component(name, replicas, _requirements(pod, cluster, closed))
+            for name, pod, replicas in workload.components
+        ]
+        request = ComponentSetsRequest("", tuple(components), workload.namespace)
+    return EstimateQuestion(request, cluster.snapshot(now), topology=True)
+
+
+def _requirements(pod: Pod, cluster: Cluster, closed: frozenset[str]) -> ReplicaRequirements:
     shape = shape_of(pod)  # raises Invalid with the field
     if pod.spec.volumes and not closed & _VOLUME_KINDS:
         shape = replace(shape, volume_terms=_volume_terms(pod, cluster))
-    requirements = ReplicaRequirements(shape, pod.metadata.namespace, pod.spec.priority_class_name)
-    return EstimateQuestion(ReplicasRequest("", requirements), cluster.snapshot(now), topology=True)
+    return ReplicaRequirements(shape, pod.metadata.namespace, pod.spec.priority_class_name)
 
 
 def _volume_terms(pod: Pod, cluster: Cluster) -> tuple[Alternatives, ...]:
@@ -170,20 +191,52 @@ def _volume_terms(pod: Pod, cluster: Cluster) -> tuple[Alternatives, ...]:
     return stored_shape.volume_terms if stored_shape is not None else ()
 
 
-def _template(path: Path, namespace: str) -> PodTemplate:
+@dataclass(frozen=True)
+class Workload:
+    """What is asked about: pods of one template, or sets of several components."""
+
+    components: Sequence[WorkloadComponent]
+
+    @property
+    def pod(self) -> Pod:
+        return self.components[0].pod
+
+    @property
+    def namespace(self) -> str:
+        return self.pod.metadata.namespace
+
+    @property
+    def replicas(self) -> int:
+        """Of the one template; of a set, one."""
+        return self.components[0].replicas if len(self.components) == 1 else 1
+
+    @property
+    def unit(self) -> str:
+        if len(self.components) == 1:
+            return "replicas"
+        return f"sets of {', '.join(f'{part.replicas} {part.name}' for part in self.components)}"
+
+
+def _workload(path: Path, options: CapacityOptions) -> Workload:
     """The one object of a file that has pods. Raises Invalid or UsageError."""
-    templates: list[PodTemplate] = []
+    paths = [TemplatePath(template_path) for template_path in options.template_path]
+    workloads: list[Workload] = []
     for document in _documents(path):
         if not isinstance(document, dict) or document.get("kind") in _KINDS_WITHOUT_PODS:
             continue
-        if namespace:
+        if options.namespace:
             metadata = document.get("metadata")
             metadata = metadata if isinstance(metadata, dict) else {}
-            document["metadata"] = {**metadata, "namespace": metadata.get("namespace") or namespace}
-        templates.append(pod_template(document))
-    if len(templates) != 1:
-        raise click.UsageError(f"{path}: has {len(templates)} objects with pods; give a file with one")
-    return templates[0]
+            document["metadata"] = {**metadata, "namespace": metadata.get("namespace") or options.namespace}
+        try:
+            components = components_of(document, paths)
+        except Invalid as error:
+            hint = "" if paths else "; say where its pod templates are with --template-path"
+            raise Invalid(error.path, error.value, f"{error.reason}{hint}") from None
+        workloads.append(Workload(components))
+    if len(workloads) != 1:
+        raise click.UsageError(f"{path}: has {len(workloads)} objects with pods; give a file with one")
+    return workloads[0]
 
 
 def _documents(path: Path) -> Iterator[Any]:
@@ -203,7 +256,7 @@ def _documents(path: Path) -> Iterator[Any]:
 
 def render(
     report: CapacityReport,
-    pod: Pod,
+    workload: Workload,
     output: str,
     snapshot: Snapshot,
     cluster: str,
@@ -226,8 +279,10 @@ def render(
             "unreadable_pods": sum(snapshot.blocked.values()),
             "price_gaps": list(price_gaps),
         }
-        return machine("Capacity", {"cluster": cluster, "workload": _named(pod), **content}, output)
-    lines = [_table(report, wide=output == "wide"), "", f"{cluster}: {_summary(report, pod)}"]
+        if len(workload.components) > 1:
+            content["components"] = {part.name: part.replicas for part in workload.components}
+        return machine("Capacity", {"cluster": cluster, "workload": _named(workload.pod), **content}, output)
+    lines = [_table(report, wide=output == "wide"), "", f"{cluster}: {_summary(report, workload)}"]
     lines += (f"  {limit}" for limit in report.limits)
     lines += (f"  {remark}" for remark in report.remarks)
     lines += (f"  no price: {gap}" for gap in price_gaps)
@@ -255,9 +310,9 @@ def _table(report: CapacityReport, *, wide: bool) -> str:
     return columns(["WHERE", "FITS", "REPLICAS", "ROOM", "NEW NODES", "TYPES", "$/H", "WHY NOT MORE"], rows)
 
 
-def _summary(report: CapacityReport, pod: Pod) -> str:
+def _summary(report: CapacityReport, workload: Workload) -> str:
     held = sum(place.replicas for place in report.places)
-    text = f"{_named(pod)} {report.verdict.value}: {held} of {report.wanted} replicas"
+    text = f"{_named(workload.pod)} {report.verdict.value}: {held} of {report.wanted} {workload.unit}"
     if report.new_nodes:
         price = report.price_per_hour
         cost = "price unknown" if price is None else f"${price:.3f} per hour"

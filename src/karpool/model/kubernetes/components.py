@@ -75,7 +75,10 @@ def _at_paths(obj: Object, paths: Sequence[TemplatePath]) -> list[WorkloadCompon
         parent_path, _, last = given.path.rpartition(".")
         for name, parent, path in _walk(obj, parent_path.split(".") if parent_path else [], "", ""):
             shown = f"{path}.{last}" if path else last
-            pod = pod_of_template(obj, parent.get(last), shown)
+            template = parent.get(last)
+            if isinstance(template, dict) and not isinstance(template.get("spec"), dict):
+                raise Invalid(f"{shown}.spec", template.get("spec"), "is missing: there is no pod template")
+            pod = pod_of_template(obj, template, shown)
             replicas = (
                 count_in(parent, given.replicas, given.default, path) if given.replicas else given.default
             )
