@@ -16,6 +16,7 @@ MATTERS = r"^(?!.*/(events|leases)(/|$))"  # paths of writes that change anythin
 async def day(at: Company) -> None:
     await at.install("local", 8)
     await at.place("web", 9)
+    await asyncio.sleep(5)  # nodes that exist are filled first: all of web is in `fixed` before api is placed
     await at.place("api", 6, BY_ROOM)
     await at.ask_for_gpu("infer")
     await asyncio.sleep(120)
