@@ -46,7 +46,7 @@ def fraction(name: str, namespace: str, vram: str) -> dict[str, Any]:
             "annotations": {
                 "tensor-fusion.ai/gpupool": POOL,
                 "tensor-fusion.ai/vram-request": vram,
-                "tensor-fusion.ai/tflops-request": "30",
+                "tensor-fusion.ai/tflops-request": "20",  # three of them fit the 70 of an A10G
             },
         },
         "spec": {
