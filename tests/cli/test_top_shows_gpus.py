@@ -132,6 +132,53 @@ def test_gpu_objects_are_the_truth(items_of: Callable[..., list[Object]]) -> Non
     assert item["free"]["memoryBytes"] == 23034 * 2**20 - 8 * 2**30
 
 
+def test_devices_of_a_driver_are_held_by_the_pods_of_their_claims(
+    items_of: Callable[..., list[Object]],
+) -> None:
+    attributes = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA H100 80GB HBM3"}}
+    devices = [
+        {"name": name, "attributes": attributes, "capacity": {"memory": {"value": "81559Mi"}}}
+        for name in ("gpu-0", "gpu-1")
+    ]
+    gpus = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "n-gpu"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": "n",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+            "devices": devices,
+        },
+    }
+    channels = json.loads(json.dumps(gpus).replace("gpu.nvidia.com", "compute-domain.nvidia.com"))
+    channels["metadata"]["name"] = "n-channels"
+    result = {"request": "one", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"}
+    request = {
+        "name": "one",
+        "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1},
+    }
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "train-gpu", "namespace": "team", "uid": "u"},
+        "spec": {"devices": {"requests": [request]}},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+    user = pod("train")
+    user["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "train-gpu"}]
+    first, second = items_of(node(), gpus, channels, claim, user)
+    assert (first["device"], first["model"], first["memoryBytes"]) == (
+        "gpu-0",
+        "H100-SXM5-80GB",
+        81559 * 2**20,
+    )
+    assert first["handedOutBy"] == "gpu.nvidia.com (DRA)"
+    assert (first["holders"], first["free"]["units"]) == ([], 1)
+    assert second["holders"] == [{"pod": "team/train", "units": 1}]
+    assert second["free"] == {"units": 0, "memoryBytes": 0}
+
+
 def test_time_slices_are_shares_of_a_device(items_of: Callable[..., list[Object]]) -> None:
     labels = {
         "nvidia.com/gpu.product": "Tesla-T4-SHARED",

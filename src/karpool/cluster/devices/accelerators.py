@@ -14,11 +14,24 @@ from karpool.cluster.nodes.node_facts import NodeFacts
 from karpool.cluster.snapshot import Snapshot
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.gpu_models import find_model
-from karpool.model.devices.inventory import HAMI, MIB, NVIDIA_PLUGIN, VOLCANO, DeviceGroup, inventory_of
+from karpool.model.devices.inventory import (
+    HAMI,
+    MIB,
+    NVIDIA_PLUGIN,
+    VOLCANO,
+    DeviceForm,
+    DeviceGroup,
+    inventory_of,
+)
 from karpool.model.devices.node_devices import RESOURCES
+from karpool.model.dra.device import DeviceId, DraDevice
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.dra.pod_claims import DraState
+from karpool.packing.dra.pools import BadPlace, NodeView
 
 TENSOR_FUSION, KAI = "tensor-fusion", "kai-scheduler"
+_GPU_DRIVERS = "gpu."  # gpu.nvidia.com, gpu.amd.com, gpu.intel.com
+_NANOS = 10**9
 _KAI_POOL, _KAI_GROUP, _KAI_NAMESPACE = (
     "kai.scheduler/node-pool",
     "runai-gpu-group",
@@ -64,6 +77,7 @@ def accelerators(snapshot: Snapshot) -> tuple[list[Accelerator], list[str]]:
     offered = {name: room.allocatable(name) for name in room.resources if "/" in name}
     devices: list[Accelerator] = []
     problems: list[str] = []
+    claims = _claims_by_device(room.dra)
     for row, state_node in enumerate(snapshot.nodes):
         facts = state_node.node
         if facts is None:
@@ -73,10 +87,12 @@ def accelerators(snapshot: Snapshot) -> tuple[list[Accelerator], list[str]]:
         if inventory.problem:
             problems.append(f"Node {facts.name}: {inventory.problem}")
         uses = {use.device.name: use for use in snapshot.devices.get(facts.name, ())}
-        if not inventory.groups and not uses:
+        published = _published(facts, room.dra, problems)
+        if not inventory.groups and not uses and not published:
             continue
         pods = {key: room.shapes[shape] for key, shape in room.pods_on(row).items()}
         devices.extend(_of_node(facts, inventory.groups, uses, pods))
+        devices.extend(_of_driver(facts.name, device, claims, pods) for device in published)
     return devices, problems
 
 
@@ -189,6 +205,82 @@ def _share_holders(use: DeviceUse, pods: Pods) -> tuple[DeviceHolder, ...]:
 def _unit_holders(group: DeviceGroup, pods: Pods) -> dict[str, int]:
     units = {key: dict(shape.requests).get(group.resource, 0) for key, shape in pods.items()}
     return {key: number for key, number in units.items() if number > 0}
+
+
+# Drivers (DRA): devices are in slices, and who holds them is in claims
+
+
+def _published(node: NodeFacts, dra: DraState | None, problems: list[str]) -> list[DraDevice]:
+    """GPUs that a driver publishes for this node alone."""
+    if dra is None or not dra.stock.has_devices:
+        return []
+    try:
+        pools = dra.stock.slices.pools_of(NodeView(node.name, node.labels))
+    except BadPlace as error:
+        problems.append(f"Node {node.name}: {error}")
+        return []
+    return [
+        device
+        for pool in pools
+        if pool.key[0].startswith(_GPU_DRIVERS)
+        for device, slice_ in pool.candidates
+        if (place := device.place if slice_.per_device else slice_.place) is not None
+        and place.node == node.name
+    ]
+
+
+def _claims_by_device(dra: DraState | None) -> dict[DeviceId, list[str]]:
+    holding: dict[DeviceId, list[str]] = defaultdict(list)
+    for key, claim in sorted(dra.claims.items()) if dra is not None else ():
+        for allocated in claim.allocation.devices if claim.allocation is not None else ():
+            if not allocated.admin_access:
+                holding[allocated.id].append(key)
+    return holding
+
+
+def _of_driver(node: str, device: DraDevice, claims: Mapping[DeviceId, list[str]], pods: Pods) -> Accelerator:
+    driver = device.id.driver
+    memory = next(
+        (amount.nanos // _NANOS for name, amount in device.capacity if _bare(name) == "memory"), None
+    )
+    product = _attribute(device, "productName")
+    model = find_model(product, (memory or 0) // MIB) if product else None
+    profile = _attribute(device, "profile")
+    holders = [holder for key in claims.get(device.id, ()) for holder in _users(key, pods)]
+    is_free = device.shareable or not holders
+    return Accelerator(
+        node=node,
+        device=device.id.device,
+        model=model.name if model is not None else product,
+        memory_bytes=memory,
+        handed_out_by=f"{driver} (DRA)",
+        form=DeviceForm.MIG if profile else DeviceForm.WHOLE,
+        profile=profile,
+        shareable=device.shareable,
+        holders=tuple(DeviceHolder(holder, 0 if device.shareable else 1) for holder in holders),
+        free_units=None if device.shareable else int(is_free),
+        free_memory_bytes=memory if is_free else 0,
+    )
+
+
+def _users(claim: str, pods: Pods) -> list[str]:
+    """The pods of this node that name a claim; the claim itself where none does."""
+    namespace, _, name = claim.partition("/")
+    users = [
+        key
+        for key, shape in sorted(pods.items())
+        if key.startswith(f"{namespace}/") and any(entry.claim == name for entry in shape.resource_claims)
+    ]
+    return users or [f"{claim} (claim)"]
+
+
+def _attribute(device: DraDevice, name: str) -> str:
+    value = device.attribute(f"{device.id.driver}/{name}")
+    return str(value.values[0]) if value is not None and value.values else ""
+
+
+def _bare(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 # KAI: a reservation pod holds the device, and the pods of its group share it
