@@ -173,7 +173,7 @@ def claim(name: str, devices: Json) -> Json:
 
 
 def held(slices: list[Json], random: Random) -> list[Json]:
-    results = []
+    results: list[Any] = []
     for one in slices:
         spec = one["spec"]
         for entry in spec.get("devices", ()):
