@@ -154,11 +154,11 @@ def _counted(
     kai_groups = _kai_groups(pods)
     reserved: dict[str, str] = {}  # device, KAI's group
     for key, units in sorted(_unit_holders(group, pods).items()):
-        wanted = units
-        while wanted > 0 and left:
+        missing = units
+        while missing > 0 and left:
             name = next(reversed(left))
-            share = min(wanted, left[name])
-            wanted -= share
+            share = min(missing, left[name])
+            missing -= share
             left[name] -= share
             if not left[name]:
                 del left[name]
@@ -247,7 +247,6 @@ def _of_driver(node: str, device: DraDevice, claims: Mapping[DeviceId, list[str]
     model = find_model(product, (memory or 0) // MIB) if product else None
     profile = _attribute(device, "profile")
     holders = [holder for key in claims.get(device.id, ()) for holder in _users(key, pods)]
-    is_free = device.shareable or not holders
     return Accelerator(
         node=node,
         device=device.id.device,
@@ -258,8 +257,9 @@ def _of_driver(node: str, device: DraDevice, claims: Mapping[DeviceId, list[str]
         profile=profile,
         shareable=device.shareable,
         holders=tuple(DeviceHolder(holder, 0 if device.shareable else 1) for holder in holders),
-        free_units=None if device.shareable else int(is_free),
-        free_memory_bytes=memory if is_free else 0,
+        free_units=None if device.shareable else int(not holders),
+        # What claims consumed of a device that several may have is not counted here, so it is not told.
+        free_memory_bytes=memory if not holders else None if device.shareable else 0,
     )
 
 
