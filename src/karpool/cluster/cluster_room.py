@@ -183,9 +183,9 @@ class ClusterRoom:
         """These are all the objects of a kind; others are gone."""
         handling = self._kinds[kind]
         seen: set[str] = set()
-        for each in objects:
-            seen.add(each.metadata.key)
-            handling.upsert(each)
+        for item in objects:
+            seen.add(item.metadata.key)
+            handling.upsert(item)
         for key in handling.known():
             if key not in seen:
                 namespace, _, name = key.rpartition("/")
@@ -202,11 +202,11 @@ class ClusterRoom:
 
     def put_node(self, node: NodeRow) -> None:
         """Like `upsert_node`, for a node that is understood already."""
-        version, known = self._nodes.version, len(self._nodes)
+        version, count = self._nodes.version, len(self._nodes)
         row = self._nodes.put(node)
         news, ignored = self._room.offer(row, node.allocatable)
         self._devices.put_node(node)
-        if row == known:
+        if row == count:
             self._pods.add_row(node.name)
             news |= self._room.block(row, node.name in self._unreadable.per_node)
         if news or self._nodes.version != version:

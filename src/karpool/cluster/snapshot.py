@@ -133,14 +133,14 @@ class Snapshot:
         What cannot be read holds no room that anybody could promise.
         """
         self._need(Aspect.NODECLAIMS)
-        facts, found = self.facts, []
+        facts, coming = self.facts, []
         for joined in (*facts.claims.values(), *facts.starting):
             if not joined.is_leaving and joined.claim is not None and joined.claim.initialized_at is None:
                 with suppress(Invalid):
-                    found.append(
+                    coming.append(
                         expected_node(joined, self.room, facts.daemons, facts.market.offerings.catalogue)
                     )
-        return found
+        return coming
 
     @property
     def blocked(self) -> Mapping[str, int]:

@@ -43,6 +43,6 @@ def current() -> str:
 
 def add_to_line(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A processor for structlog. What a line says itself counts more."""
-    if found := _current.get():
-        line.setdefault(KEY, found)
+    if current := _current.get():
+        line.setdefault(KEY, current)
     return line

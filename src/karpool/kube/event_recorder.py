@@ -136,10 +136,10 @@ class EventRecorder:
                 log.info("event not written", object=str(statement.about.name), reason=str(error))
 
     async def _write(self, statement: _Statement, noted: _Pending) -> None:
-        known = self._written.get(statement)
-        if known is not None:
+        event = self._written.get(statement)
+        if event is not None:
             try:
-                await self._count_up(statement, known, noted)
+                await self._count_up(statement, event, noted)
                 return
             except NotFound:
                 pass  # events live about an hour; a new one takes over

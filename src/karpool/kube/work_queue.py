@@ -193,7 +193,7 @@ class WorkQueue(Generic[K]):
             except QueueShutDown:
                 return
             try:
-                wanted = await reconcile(key)
+                again_in = await reconcile(key)
             except Exception as error:
                 delay = self.add_failed(key)
                 # A conflict is how others' writes are noticed; looking again is all there is to do.
@@ -201,9 +201,9 @@ class WorkQueue(Generic[K]):
                 say("reconcile failed", key=str(key), reason=str(error), retry_in=round(delay, 2))
             else:
                 self.forget(key)
-                if wanted is not None:
+                if again_in is not None:
                     # What is looked at early is looked at once more; what is gone by then is not kept long.
-                    self.add_after(key, min(wanted.after, LONGEST_SECONDS))
+                    self.add_after(key, min(again_in.after, LONGEST_SECONDS))
             finally:
                 self.done(key)
 

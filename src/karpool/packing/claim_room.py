@@ -54,14 +54,14 @@ def _counts(room: Room, state: DraState, shape: PodShape) -> Int64s:
     demand = demand_of_shape(state, shape)
     if demand.refused:
         return np.zeros(room.n, dtype=np.int64)
-    wanted = [claim for claim in demand.claims if claim.allocation is None]
+    open_claims = [claim for claim in demand.claims if claim.allocation is None]
     open_nodes = np.ones(room.n, dtype=np.bool_)
     for claim in demand.claims:
         if claim.allocation is not None and claim.allocation.node_terms is not None:
             open_nodes &= matches_terms(room.nodes, claim.allocation.node_terms)
-    if not wanted:
+    if not open_claims:
         return np.where(open_nodes, PODS_MAX, 0)
-    if state.stock.slices.reaches_beyond_nodes or any(claim.key for claim in wanted):
+    if state.stock.slices.reaches_beyond_nodes or any(claim.key for claim in open_claims):
         return _one_by_one(room, state, shape, open_nodes)
     columns = state.stock.columns
     by_node = _arithmetic(state, columns, demand)

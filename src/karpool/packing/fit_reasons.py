@@ -72,7 +72,7 @@ def explain_nodes(
 ) -> list[Infeasible[FitReason]]:
     """Every reason for which a node does not take one more pod of this shape; empty when all do."""
     open_nodes = np.ones(snapshot.n, dtype=np.bool_)
-    found: list[Infeasible[FitReason]] = []
+    causes: list[Infeasible[FitReason]] = []
     for check in (_taints, _selector, _affinity, _ports, _room, _devices, _volumes, _claims, _topology):
         for cause in check(snapshot, shape):
             nodes = cause.nodes & open_nodes
@@ -80,10 +80,10 @@ def explain_nodes(
                 continue
             detail = cause.detail if isinstance(cause.detail, str) else cause.detail(nodes)
             resolvable = cause.resolvable if isinstance(cause.resolvable, bool) else cause.resolvable(nodes)
-            found.append(Infeasible(cause.reason, detail, count=int(nodes.sum()), resolvable=resolvable))
+            causes.append(Infeasible(cause.reason, detail, count=int(nodes.sum()), resolvable=resolvable))
             if not all_causes:
                 open_nodes &= ~nodes
-    return _merged(found)
+    return _merged(causes)
 
 
 def _merged(found: Iterable[Infeasible[FitReason]]) -> list[Infeasible[FitReason]]:

@@ -42,14 +42,14 @@ def explain_pools(
     if not pools:
         return (pool_infeasible("", FitReason.POOL_UNUSABLE, "there is no pool"),)
     by_name = {launchable_pool.offer.pool.name: launchable_pool for launchable_pool in launch}
-    found: list[Infeasible[FitReason]] = []
+    reasons: list[Infeasible[FitReason]] = []
     for pool in pools:
-        each = by_name.get(pool.name)
-        if each is None:
-            found.append(pool_infeasible(pool.name, FitReason.POOL_UNUSABLE, _unusable(pool)))
+        launchable = by_name.get(pool.name)
+        if launchable is None:
+            reasons.append(pool_infeasible(pool.name, FitReason.POOL_UNUSABLE, _unusable(pool)))
         else:
-            found += _PoolReasons(ask, each, settling, resources).all()
-    return tuple(found)
+            reasons += _PoolReasons(ask, launchable, settling, resources).all()
+    return tuple(reasons)
 
 
 def _unusable(pool: CompiledPool) -> str:
@@ -90,21 +90,21 @@ class _PoolReasons:
 
     def _of_choice(self, wants: Wants) -> Iterable[Infeasible[FitReason]]:
         narrowing, number = self._settling.narrowing, self._settling.narrowing.states[self._launch.start].pool
-        wanted = narrowing.wanted(wants[0])
-        whole = narrowing.narrowed(number, self._offer.requirements, wanted)
+        requirements = narrowing.wanted(wants[0])
+        whole = narrowing.narrowed(number, self._offer.requirements, requirements)
         if isinstance(whole, str):
             have = self._offer.requirements.get(whole)
             has = "has no such label" if have is None else f"has {have}"
-            message = f"requirement {whole}: the pod wants {wanted[whole]}, the pool {has}"
+            message = f"requirement {whole}: the pod wants {requirements[whole]}, the pool {has}"
             yield self._refusal(FitReason.POOL_REQUIREMENT, message, len(self._offer.types))
             return
         state = narrowing.state_of(number, whole)
         left: Bools = np.ones(len(self._offer.types), dtype=np.bool_)
-        for key in sorted(wanted.keys() & self._offer.label_keys):
+        for key in sorted(requirements.keys() & self._offer.label_keys):
             out = left & ~self._offer.admitting(key, whole[key])
             if out.any():
                 yield self._refusal(
-                    FitReason.POOL_REQUIREMENT, f"requirement {key} {wanted[key]}", int(out.sum())
+                    FitReason.POOL_REQUIREMENT, f"requirement {key} {requirements[key]}", int(out.sum())
                 )
             left &= ~out
         yield from self._of_stock(state, left)

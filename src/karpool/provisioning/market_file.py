@@ -25,14 +25,14 @@ def market_of(
     if catalogue is None:
         return Market(region=region, fallback_region=fallback_region, contract=contracted)
     try:
-        found = read_catalogue(read_bounded(catalogue, SIZE_LIMIT), region)
+        catalogue_of_file = read_catalogue(read_bounded(catalogue, SIZE_LIMIT), region)
     except OSError as error:
         raise Invalid("--catalogue", str(catalogue), f"cannot be read: {error.strerror or error}") from None
     except Invalid as error:
         raise Invalid("--catalogue", str(catalogue), str(error)) from None
-    if region and found.region != region:
-        raise Invalid("--region", region, f"{catalogue} is of {found.region}")
-    return Market(found, contract=contracted)
+    if region and catalogue_of_file.region != region:
+        raise Invalid("--region", region, f"{catalogue} is of {catalogue_of_file.region}")
+    return Market(catalogue_of_file, contract=contracted)
 
 
 def contract_of(path: Path) -> Contract:

@@ -140,8 +140,8 @@ class NodeRequest:
 
     def constraints(self, candidate: NodeCandidate) -> Requirements:
         """What a node must be like for one rung of the ladder. Raises Invalid when nothing can be."""
-        wanted = candidate.constraints
-        if (key := conflict(self.requirements, wanted, frozenset(wanted))) is not None:
-            reason = f"the candidate wants {wanted[key]}: they have no value in common"
+        constraints = candidate.constraints
+        if (key := conflict(self.requirements, constraints, frozenset(constraints))) is not None:
+            reason = f"the candidate wants {constraints[key]}: they have no value in common"
             raise Invalid(f"requirements.{key}", str(self.requirements[key]), reason)
-        return combined(self.requirements, wanted)
+        return combined(self.requirements, constraints)

@@ -84,8 +84,8 @@ Named = tuple[str, Path, bytes]  # the flag, the file it names, and what is in i
 
 def stamp(paths: Iterable[Path]) -> tuple[tuple[int, int, int], ...]:
     """Changes whenever a file, or the link that a mounted secret is, does. Raises OSError."""
-    found = [path.stat() for path in paths]
-    return tuple((status.st_ino, status.st_mtime_ns, status.st_size) for status in found)
+    stats = [path.stat() for path in paths]
+    return tuple((status.st_ino, status.st_mtime_ns, status.st_size) for status in stats)
 
 
 def content(path: Path) -> bytes:

@@ -166,17 +166,17 @@ def expected_node(
 def unlaunched(claim: ClaimFacts, catalogue: Catalogue) -> tuple[Resources, Resources]:
     """What a claim that has no machine yet will hold at least, and take from limits at most."""
     spec = claim.spec or NodeClaimSpec()
-    known = catalogue.types
-    types = [known[name] for name in listed_values(spec, INSTANCE_TYPE) if name in known]
+    types_by_name = catalogue.types
+    types = [types_by_name[name] for name in listed_values(spec, INSTANCE_TYPE) if name in types_by_name]
     try:
         least = most = requested(spec)
     except Invalid:
         least = most = {}
     if types:
         names = {name for instance_type in types for name in instance_type.allocatable}
-        least = {name: min(each.allocatable.get(name, 0) for each in types) for name in names}
+        least = {name: min(choice.allocatable.get(name, 0) for choice in types) for name in names}
         names = {name for instance_type in types for name in instance_type.capacity}
-        most = {name: max(each.capacity.get(name, 0) for each in types) for name in names}
+        most = {name: max(choice.capacity.get(name, 0) for choice in types) for name in names}
     return least, most
 
 
@@ -246,12 +246,12 @@ class DaemonOverhead:
         if not self.shapes:
             return ()
         named = frozenset(pair for pair in row.labels.items() if pair[0] != HOSTNAME)
-        known = self._runs.get((named, row.taints))
-        if known is None:
+        keys = self._runs.get((named, row.taints))
+        if keys is None:
             nodes = snapshot_of([row]).nodes
-            known = tuple(key for key, shape in self.shapes.items() if bool(admitted(nodes, shape)[0]))
-            self._runs[named, row.taints] = known
-        return known
+            keys = tuple(key for key, shape in self.shapes.items() if bool(admitted(nodes, shape)[0]))
+            self._runs[named, row.taints] = keys
+        return keys
 
 
 def _take(left: Resources, amounts: Mapping[str, int]) -> None:

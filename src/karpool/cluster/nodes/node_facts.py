@@ -125,7 +125,10 @@ def node_facts(node: Node, shared: SharedValues | None = None) -> NodeFacts:
         if key == DO_NOT_DISRUPT or _OWN_DOMAIN in key or key in REGISTERS
     }
     conditions = tuple(
-        [NodeCondition(found.type, found.status, found.message or "") for found in status.conditions or ()]
+        [
+            NodeCondition(condition.type, condition.status, condition.message or "")
+            for condition in status.conditions or ()
+        ]
     )
     owners = [owner.name for owner in meta.owner_references or () if owner.kind == "NodeClaim"]
     return NodeFacts(

@@ -177,13 +177,13 @@ class StateNodeStore:
     # Joining
 
     def _nodes_that_may_be_of(self, claim: str, links: Iterable[str]) -> set[str]:
-        found = set(self._nodes_with.get(f"claim/{claim}", ()))
+        names = set(self._nodes_with.get(f"claim/{claim}", ()))
         for link in links:
-            found |= self._nodes_with.get(link, set())
+            names |= self._nodes_with.get(link, set())
             name = link.removeprefix("node/")
             if name != link and name in self._nodes:
-                found.add(name)
-        return found
+                names.add(name)
+        return names
 
     def _sought(self, name: str) -> str:
         """The claim that a node takes itself to be of; empty for none."""
@@ -248,15 +248,15 @@ class StateNodeStore:
             reserved = self._reserved.get(name) or self._reserved_claims.get(sought, "")
             prices = self._prices_of(node.labels, node.provider_id)
             joined = StateNode(node, claim, prices[0], self._blocked.get(name, 0), reserved, *prices[1:])
-            known = self._joined.get(name)
-            if known != joined:
+            before = self._joined.get(name)
+            if before != joined:
                 self._own()
                 self._joined[name] = joined
                 stage = joined.stage
                 is_expected = claim is not None and claim.initialized_at is None
                 _mark(self._starting, name, stage is NodeStage.STARTING and is_expected)
                 _mark(self._leaving, name, stage is NodeStage.LEAVING)
-                self._tell(known, joined)
+                self._tell(before, joined)
             self._count_node(self._joined[name])
 
     def _refresh_claims(self, names: Iterable[str]) -> None:
@@ -270,12 +270,12 @@ class StateNodeStore:
                 self._count(f"c/{name}", "", {})
                 continue
             price, listed, billed = self._prices_of(claim.labels, claim.provider_id)
-            known = self._waiting.get(name)
+            waiting = self._waiting.get(name)
             joined = StateNode(None, claim, price, list_price_per_hour=listed, billed=billed)
-            if known != joined:
+            if waiting != joined:
                 self._own()
                 self._waiting[name] = joined
-                self._tell(known, joined)
+                self._tell(waiting, joined)
             leaving = joined.is_leaving
             self._count(f"c/{name}", "" if leaving else joined.pool, self._claimed(claim))
 
@@ -308,7 +308,9 @@ class StateNodeStore:
 
     def _fleet(self) -> Counter[BilledKind]:
         machines = (*self._joined.values(), *self._waiting.values())
-        return Counter(each.billed for each in machines if each.billed is not None and not each.is_leaving)
+        return Counter(
+            machine.billed for machine in machines if machine.billed is not None and not machine.is_leaving
+        )
 
     def _own(self) -> None:
         """Before something is written: snapshots keep what they have taken."""
@@ -352,9 +354,9 @@ class StateNodeStore:
     def _capacity(self, claim: ClaimFacts | None, node: NodeFacts | None) -> Resources:
         counted = node or claim
         assert counted is not None
-        known = self._capacities.get(id(counted.capacity))
-        if known is not None:
-            return known[1]
+        capacity = self._capacities.get(id(counted.capacity))
+        if capacity is not None:
+            return capacity[1]
         try:
             amounts = self._equal(counted_capacity(claim, node))
             if len(self._capacities) > _SAME_MAX:

@@ -50,18 +50,18 @@ class BufferStore:
 
     def put_template(self, kind: str, key: ObjectKey, raw: Mapping[str, object]) -> None:
         """A PodTemplate, or a workload. Its volumes do not count: a buffer has none."""
-        known = self._templates.get((kind, key))
+        template = self._templates.get((kind, key))
         try:
             whole = {**raw, "kind": kind}
             if kind == "PodTemplate":
                 whole["spec"] = {"template": raw.get("template")}
             pod, replicas = pod_template(whole)
             shape = replace(shape_of(pod), priority=PRIORITY)
-            found = BufferTemplate(shape, replicas)
+            fresh = BufferTemplate(shape, replicas)
         except Invalid as error:
-            found = BufferTemplate(None, problem=str(error))
-        if found != known:
-            self._templates[kind, key] = found
+            fresh = BufferTemplate(None, problem=str(error))
+        if fresh != template:
+            self._templates[kind, key] = fresh
             self._latest = None
 
     def drop_template(self, kind: str, key: ObjectKey) -> None:
@@ -120,12 +120,12 @@ class BufferStore:
             kind, name = spec.scalable_ref.kind, spec.scalable_ref.name
             if kind not in _SCALABLE:
                 raise Invalid("spec.scalableRef.kind", kind, "is not read; Deployment and StatefulSet are")
-        found = self._templates.get((kind, ObjectKey(namespace, name)))
-        if found is None:
+        template = self._templates.get((kind, ObjectKey(namespace, name)))
+        if template is None:
             raise _NoTemplate(f"{kind} {namespace}/{name} does not exist; the buffer stands for no pods")
-        if found.shape is None:
-            raise Invalid("", "", f"{kind} {namespace}/{name}: {found.problem}")
-        return found
+        if template.shape is None:
+            raise Invalid("", "", f"{kind} {namespace}/{name}: {template.problem}")
+        return template
 
 
 class _NoTemplate(Exception):

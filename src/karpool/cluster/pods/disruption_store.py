@@ -60,8 +60,8 @@ class PodDisruptionTable:
 
     @property
     def moves(self) -> Bools:
-        found: Bools = (self.flags & RESCHEDULABLE) != 0
-        return found
+        mask: Bools = (self.flags & RESCHEDULABLE) != 0
+        return mask
 
 
 def protected_until(pod: Pod) -> float:
@@ -136,8 +136,8 @@ class PodDisruptionStore:
         self._note(name, pod)
 
     def _note(self, name: str, pod: Pod) -> None:
-        for known in (self._wishes, self._nominated, self._waiting):
-            known.pop(name, None)
+        for table in (self._wishes, self._nominated, self._waiting):
+            table.pop(name, None)
         try:
             pod_disruption.protected_seconds(pod)
         except Invalid as error:
@@ -150,8 +150,8 @@ class PodDisruptionStore:
 
     def drop(self, key: ObjectKey) -> None:
         name = str(key)
-        for known in (self._wishes, self._nominated, self._waiting):
-            known.pop(name, None)
+        for table in (self._wishes, self._nominated, self._waiting):
+            table.pop(name, None)
         slot = self._slot_of.pop(name, None)
         if slot is not None:
             self._spare.append(slot)
@@ -201,7 +201,7 @@ class PodDisruptionStore:
         budget_of_group, several_of_group = self._selected_by(budgets)
         budget = np.where(group >= 0, budget_of_group[np.maximum(group, 0)], NONE).astype(np.int32)
         several = {
-            int(pod): tuple(budgets[each].name for each in several_of_group[int(group[pod])])
+            int(pod): tuple(budgets[number].name for number in several_of_group[int(group[pod])])
             for pod in np.flatnonzero(budget == SEVERAL)
         }
         return PodDisruptionTable(
@@ -221,11 +221,11 @@ class PodDisruptionStore:
         """By name. A snapshot's pods of a node never change, so the same object needs no second look."""
         if row == len(self._ordered):
             self._ordered.append(_Ordered({}, (), ()))
-        known = self._ordered[row]
-        if known.pods is not pods:
+        ordered = self._ordered[row]
+        if ordered.pods is not pods:
             keys = sorted(pods)
-            known = self._ordered[row] = _Ordered(pods, keys, [pods[key] for key in keys])
-        return known
+            ordered = self._ordered[row] = _Ordered(pods, keys, [pods[key] for key in keys])
+        return ordered
 
     def _drop_unused_groups(self) -> None:
         """Labels come and go with pods; those that no pod has any more are forgotten from time to time."""
@@ -240,7 +240,7 @@ class PodDisruptionStore:
 
     def _selected_by(self, budgets: Sequence[CompiledPdb]) -> tuple[Int32s, dict[int, list[int]]]:
         """By group of pods: the budget that selects it, and all of them where they are several."""
-        found = np.full(max(len(self._group_ids), 1), NONE, dtype=np.int32)
+        budget_of_group = np.full(max(len(self._group_ids), 1), NONE, dtype=np.int32)
         several: dict[int, list[int]] = {}
         by_namespace: dict[str, list[int]] = {}
         for number, budget in enumerate(budgets):
@@ -256,11 +256,11 @@ class PodDisruptionStore:
                 if (selector := budgets[number].selector) is not None and selector.matches(pairs)
             ]
             if len(chosen) == 1:
-                found[group] = chosen[0]
+                budget_of_group[group] = chosen[0]
             elif chosen:
-                found[group] = SEVERAL
+                budget_of_group[group] = SEVERAL
                 several[group] = chosen
-        return found, several
+        return budget_of_group, several
 
 
 _NO_LABELS: frozenset[tuple[str, str]] = frozenset()
@@ -274,9 +274,9 @@ def _last_event(pod: Pod) -> float:
     if pod_disruption.is_daemon(pod):
         return 0.0
     scheduled = condition(pod.status.conditions, "PodScheduled")
-    found = (
+    moments = (
         moment(pod.metadata.deletion_timestamp),
         moment(scheduled.last_transition_time) if scheduled is not None else None,
         moment(pod.status.start_time),
     )
-    return max((at for at in found if at is not None), default=0.0)
+    return max((at for at in moments if at is not None), default=0.0)

@@ -60,8 +60,10 @@ class WaitingPodStore:
         before = self._pods.get(key)
         wants_node_since = None
         if is_provisionable(pod) and not pod.is_terminating:
-            known = before.wants_node_since if before is not None else None
-            wants_node_since = since if since is not None and since > 0 else now if known is None else known
+            waited_since = before.wants_node_since if before is not None else None
+            wants_node_since = (
+                since if since is not None and since > 0 else now if waited_since is None else waited_since
+            )
         if since is None and wants_node_since is None:
             self.drop(key)
             return

@@ -85,19 +85,19 @@ def _group(raw: Any, path: str) -> NodeGroupStatus:
 def _part(raw: Any, key: str, path: str) -> Mapping[str, Any]:
     if not isinstance(raw, Mapping):
         raise Invalid(path, raw, "must be an object")
-    found = raw.get(key)
-    if found is None:
+    value = raw.get(key)
+    if value is None:
         return {}
-    if not isinstance(found, Mapping):
-        raise Invalid(f"{path}.{key}", found, "must be an object")
-    return found
+    if not isinstance(value, Mapping):
+        raise Invalid(f"{path}.{key}", value, "must be an object")
+    return value
 
 
 def _size(raw: Mapping[str, Any], key: str, path: str) -> int:
-    found = raw.get(key, 0)
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= _SIZE_MAX:
-        raise Invalid(f"{path}.{key}", found, f"must be a whole number from 0 to {_SIZE_MAX}")
-    return found
+    value = raw.get(key, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _SIZE_MAX:
+        raise Invalid(f"{path}.{key}", value, f"must be a whole number from 0 to {_SIZE_MAX}")
+    return value
 
 
 _NAME = re.compile(r"^\s*Name:\s+(\S+)\s*$")
@@ -108,7 +108,7 @@ _SCALE_UP = re.compile(r"^\s*ScaleUp:\s+(\w+)")
 
 
 def _of_text(text: str) -> list[NodeGroupStatus]:
-    found: list[NodeGroupStatus] = []
+    statuses: list[NodeGroupStatus] = []
     for block in re.split(r"(?=^[ \t]*Name:)", text, flags=re.MULTILINE)[1:]:
         lines = block.splitlines()
         name = _NAME.match(lines[0])
@@ -119,7 +119,7 @@ def _of_text(text: str) -> list[NodeGroupStatus]:
         health = next((match[1] for match in map(_HEALTH.match, lines) if match), "")
         scale_up = next((match[1] for match in map(_SCALE_UP.match, lines) if match), "")
         target, least, most = (int(group) for group in sizes.groups())
-        found.append(
+        statuses.append(
             NodeGroupStatus(
                 name[1],
                 least,
@@ -130,4 +130,4 @@ def _of_text(text: str) -> list[NodeGroupStatus]:
                 backoff="scaling up failed" if scale_up == "Backoff" else "",
             )
         )
-    return found
+    return statuses

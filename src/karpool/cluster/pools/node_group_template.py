@@ -103,15 +103,15 @@ def described(text: str, group: str, catalogue: Catalogue) -> NodeGroupTemplate:
 def _room(said: NodeGroupAnnotation, catalogue: Catalogue) -> tuple[Resources, dict[str, str]]:
     if said.allocatable:
         return resources.parse(said.allocatable), {}
-    known = catalogue.types.get(said.instance_type)
-    if known is None:
+    instance_type = catalogue.types.get(said.instance_type)
+    if instance_type is None:
         raise Invalid("instanceType", said.instance_type, "is not in the catalogue; give allocatable instead")
     labels = {
         key: next(iter(wanted.values))
-        for key, wanted in known.requirements.items()
+        for key, wanted in instance_type.requirements.items()
         if not wanted.complement and len(wanted.values) == 1
     }
-    return dict(known.allocatable), {**labels, INSTANCE_TYPE: said.instance_type}
+    return dict(instance_type.allocatable), {**labels, INSTANCE_TYPE: said.instance_type}
 
 
 def annotations_of(metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -186,8 +186,8 @@ class Informer(Generic[T]):
         for obj in objects:
             key, uid, version = identity_of(obj)
             seen.add(key)
-            known = self._entries.get(key)
-            same = known is not None and known.uid == uid and known.version == version
+            entry = self._entries.get(key)
+            same = entry is not None and entry.uid == uid and entry.version == version
             if same and key not in self.unreadable:
                 continue
             changes.extend(self._put(key, uid, version, obj))
@@ -200,8 +200,8 @@ class Informer(Generic[T]):
         for bad in skipped:
             key, uid, version = bad.identity or (ObjectKey("", bad.name), "", "")
             seen.add(key)
-            known = self._entries.get(key)
-            again = known is not None and known.uid == uid and known.version == version
+            entry = self._entries.get(key)
+            again = entry is not None and entry.uid == uid and entry.version == version
             if not again or key not in self.unreadable:
                 changes += self._cannot_read(key, uid, version, bad.raw, bad.reason)
         return changes
@@ -209,12 +209,12 @@ class Informer(Generic[T]):
     def _cannot_read(
         self, key: ObjectKey, uid: str, version: str, raw: bytes, reason: str
     ) -> list[ObjectChange[T]]:
-        known = self._entries.get(key)
-        self._entries[key] = _Entry(uid, version, known.object if known is not None else None)
+        entry = self._entries.get(key)
+        self._entries[key] = _Entry(uid, version, entry.object if entry is not None else None)
         self.unreadable[key] = reason
         change: ObjectChange[T] = ObjectChange(UNREADABLE, key, None, raw=raw, reason=reason)
-        if known is not None and known.uid != uid:  # deleted and created again while we were not looking
-            return [ObjectChange("DELETED", key, known.object), change]
+        if entry is not None and entry.uid != uid:  # deleted and created again while we were not looking
+            return [ObjectChange("DELETED", key, entry.object), change]
         return [change]
 
     def _deletions(self, seen: set[ObjectKey]) -> list[ObjectChange[T]]:
@@ -260,17 +260,17 @@ class Informer(Generic[T]):
         return self._put(event.key, event.uid, event.version, event.object)
 
     def _put(self, key: ObjectKey, uid: str, version: str, obj: T) -> list[ObjectChange[T]]:
-        known = self._entries.get(key)
+        entry = self._entries.get(key)
         if self.unreadable and self.unreadable.pop(key, None) is not None:
-            known = known if known is None or known.object is not None else None  # to others it is new
+            entry = entry if entry is None or entry.object is not None else None  # to others it is new
         # Namespaces repeat thousands of times; one string each is enough.
         key = ObjectKey(sys.intern(key.namespace), key.name)
         self._entries[key] = _Entry(uid, version, obj if self._keep else None)
-        if known is None:
+        if entry is None:
             return [ObjectChange("ADDED", key, obj)]
-        if known.uid != uid:  # deleted and created again while we were not looking
-            return [ObjectChange("DELETED", key, known.object), ObjectChange("ADDED", key, obj)]
-        return [ObjectChange("MODIFIED", key, obj, known.object)]
+        if entry.uid != uid:  # deleted and created again while we were not looking
+            return [ObjectChange("DELETED", key, entry.object), ObjectChange("ADDED", key, obj)]
+        return [ObjectChange("MODIFIED", key, obj, entry.object)]
 
     def _deliver(self, changes: list[ObjectChange[T]]) -> None:
         if changes:

@@ -63,8 +63,8 @@ def followers(
 ) -> list[SharedInformer]:
     """Sinks of one kind are told in the order given. Objects are not kept."""
     grouped: dict[Any, list[WatchedKind[Any]]] = {}
-    for each in kinds:
-        grouped.setdefault((each.resource, each.into, each.selection), []).append(each)
+    for kind in kinds:
+        grouped.setdefault((kind.resource, kind.into, kind.selection), []).append(kind)
     informers = []
     for (resource, into, selection), watched in grouped.items():
         optional = all(watched_kind.optional for watched_kind in watched)

@@ -39,14 +39,14 @@ class Pattern:
     def find(self, text: str) -> str | None:
         """The leftmost occurrence."""
         try:
-            found = self._compiled.search(text)
+            match = self._compiled.search(text)
         except UnicodeEncodeError:  # half a surrogate pair: no character that a pattern could mean
             return None
-        return None if found is None else str(found.group(0))
+        return None if match is None else str(match.group(0))
 
     def find_all(self, text: str) -> list[str]:
         try:
-            return [str(found.group(0)) for found in self._compiled.finditer(text)]
+            return [str(match.group(0)) for match in self._compiled.finditer(text)]
         except UnicodeEncodeError:
             return []
 

@@ -191,7 +191,7 @@ def _whole(labels: Labels, allocatable: Mapping[str, int], card: _Card) -> Devic
     )
     shared = clients > 1
     profile = _single_profile(labels)
-    found = card.model.profile(profile) if card.model is not None else None
+    mig = card.model.profile(profile) if card.model is not None else None
     told = _number(labels.get(_MEMORY, "")) if profile else card.memory_mib
     share = 1.0 if not profile else _share(card.model, profile)
     return DeviceGroup(
@@ -201,7 +201,7 @@ def _whole(labels: Labels, allocatable: Mapping[str, int], card: _Card) -> Devic
         handed_out_by=NVIDIA_PLUGIN,
         form=DeviceForm.MIG if profile else DeviceForm.WHOLE,
         model=card.name,
-        memory_mib=told or (found.memory_mib if found is not None else None),
+        memory_mib=told or (mig.memory_mib if mig is not None else None),
         tflops_milli=_part(card.tflops_milli, share),
         compute_share=share,
         shareable=shared,
@@ -225,7 +225,7 @@ def _mig_slices(labels: Labels, allocatable: Mapping[str, int], card: _Card) -> 
             continue
         label = resource.removeprefix("nvidia.com/")
         profile = _profile_name(label.removeprefix("mig-"), card.model)
-        found = card.model.profile(profile) if card.model is not None else None
+        mig = card.model.profile(profile) if card.model is not None else None
         replicas = _number(labels.get(f"nvidia.com/{label}.replicas", "")) or 1
         strategy = labels.get(f"nvidia.com/{label}.sharing-strategy", "")
         share = _share(card.model, profile)
@@ -237,7 +237,7 @@ def _mig_slices(labels: Labels, allocatable: Mapping[str, int], card: _Card) -> 
             form=DeviceForm.MIG,
             model=card.name,
             memory_mib=_number(labels.get(f"nvidia.com/{label}.memory", ""))
-            or (found.memory_mib if found is not None else None),
+            or (mig.memory_mib if mig is not None else None),
             tflops_milli=_part(card.tflops_milli, share),
             compute_share=share,
             shareable=replicas > 1,
@@ -280,8 +280,8 @@ def _cards_of_slices(group: DeviceGroup, model: GpuModel | None) -> int | None:
 
 
 def _share(model: GpuModel | None, profile: str) -> float | None:
-    found = model.profile(profile) if model is not None else None
-    return model.compute_share(found) if model is not None and found is not None else None
+    mig = model.profile(profile) if model is not None else None
+    return model.compute_share(mig) if model is not None and mig is not None else None
 
 
 def _part(tflops_milli: int | None, share: float | None) -> int | None:

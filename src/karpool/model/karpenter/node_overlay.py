@@ -107,13 +107,13 @@ def requirements_of(spec: NodeOverlaySpec) -> Requirements:
     entries = spec.requirements or ()
     if len(entries) > _REQUIREMENTS_MAX:
         raise Invalid("spec.requirements", len(entries), f"must not be more than {_REQUIREMENTS_MAX}")
-    found: Requirements = {}
+    requirements: Requirements = {}
     for index, entry in enumerate(entries):
         try:
-            found = combined(found, {entry.key: value_set(entry.operator, entry.values or ())})
+            requirements = combined(requirements, {entry.key: value_set(entry.operator, entry.values or ())})
         except Invalid as error:
             raise error.at(f"spec.requirements[{index}]") from None
-    return found
+    return requirements
 
 
 def _price(spec: NodeOverlaySpec) -> PriceChange | None:
@@ -139,13 +139,13 @@ def _capacity(given: QuantityMap) -> Resources:
                 f"spec.capacity.{name}", given[name], "cannot be overlaid; only extended resources can"
             )
     try:
-        found = resources.parse(given)
+        capacity = resources.parse(given)
     except Invalid as error:
         raise error.at("spec.capacity") from None
-    for name, units in found.items():
+    for name, units in capacity.items():
         if units < 0:
             raise Invalid(f"spec.capacity.{name}", given[name], "must not be negative")
-    return found
+    return capacity
 
 
 def _requirements_if_readable(spec: NodeOverlaySpec) -> Requirements:

@@ -78,9 +78,9 @@ def buffer_pods(buffer: CapacityBuffer, requests: Mapping[str, int], scale: int)
     except Invalid as error:
         raise error.at("spec.limits") from None
     bounds = [max(0, units) // requests[name] for name, units in limits.items() if requests.get(name, 0) > 0]
-    wanted = min([max(sizes), *bounds]) if sizes else min(bounds, default=0)
+    replicas = min([max(sizes), *bounds]) if sizes else min(bounds, default=0)
     if buffer.status.replicas is not None:
-        wanted = max(wanted, buffer.status.replicas)  # what its controller has worked out
-    if wanted > PODS_MAX:
-        raise Invalid("spec.replicas", wanted, f"must not come to more than {PODS_MAX} pods")
-    return wanted
+        replicas = max(replicas, buffer.status.replicas)  # what its controller has worked out
+    if replicas > PODS_MAX:
+        raise Invalid("spec.replicas", replicas, f"must not come to more than {PODS_MAX} pods")
+    return replicas

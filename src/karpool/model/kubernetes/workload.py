@@ -65,8 +65,8 @@ def mapping_in(obj: Mapping[str, Any], *steps: str) -> dict[str, Any]:
         value = value.get(step)
         if not isinstance(value, dict):
             raise Invalid(".".join(steps[: index + 1]), value, "must be an object")
-    found: dict[str, Any] = value
-    return found
+    mapping: dict[str, Any] = value
+    return mapping
 
 
 def _replicas(kind: object, spec: Mapping[str, Any]) -> int:

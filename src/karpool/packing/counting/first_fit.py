@@ -163,13 +163,13 @@ class NodeFilling:
         for index, component in enumerate(chosen):
             if component.replicas < 0:
                 raise Invalid(f"components[{index}].replicas", component.replicas, "must not be negative")
-        wanted = [each for each in chosen if each.replicas]
-        if self._devices is None and any(pod_group.shape.devices is not None for pod_group in wanted):
+        groups = [each for each in chosen if each.replicas]
+        if self._devices is None and any(pod_group.shape.devices is not None for pod_group in groups):
             self._watch_devices()
         heeds = self._heeds_topology and self._filled is None
-        if heeds and any(in_play(self._start, pod_group.shape) for pod_group in wanted):
+        if heeds and any(in_play(self._start, pod_group.shape) for pod_group in groups):
             self._watch_topology()
-        return [(self._cursor(group.shape), group.replicas) for group in wanted]
+        return [(self._cursor(group.shape), group.replicas) for group in groups]
 
     def _watch_topology(self) -> None:
         """From here on every pod is placed by its topology; what was placed before is told now."""
@@ -385,20 +385,20 @@ class _TopologyCursor(_Cursor):
             return self._by_room(replicas)
         self._catch_up()
         taken = spread_replicas(self._topology, self._shape, self._room, self._in_order, replicas)
-        found = np.flatnonzero(taken)
-        for row, pods in zip(found.tolist(), taken[found].tolist(), strict=True):
+        rows = np.flatnonzero(taken)
+        for row, pods in zip(rows.tolist(), taken[rows].tolist(), strict=True):
             self.take(row, pods)
             self._tell(row, pods)
         return int(taken.sum())
 
     def _by_room(self, replicas: int) -> int:
         before, self.placed = self.placed, {}
-        found = super().place(replicas)
+        placed = super().place(replicas)
         for row, pods in self.placed.items():
             self._tell(row, pods)
             before[row] = before.get(row, 0) + pods
         self.placed = before
-        return found
+        return placed
 
     def _tell(self, row: int, pods: int) -> None:
         if self._devices is not None:

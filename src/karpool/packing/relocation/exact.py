@@ -61,15 +61,15 @@ class _Search:
                 starts.append(number)
         lengths = [end - start for start, end in pairwise([*starts, len(self._items)])]
         kinds = [self._items[start] for start in starts]
-        found: dict[int, list[tuple[int, int]]] = {start: [] for start in starts}
+        demands: dict[int, list[tuple[int, int]]] = {start: [] for start in starts}
         for turn, kind in enumerate(kinds):
             asking = 0
             for before in range(len(starts) - 1, -1, -1):
                 if self._asks_as_much(kinds[before], kind):
                     asking += lengths[before]
                 if before <= turn:
-                    found[starts[before]].append((kind, asking))
-        return found
+                    demands[starts[before]].append((kind, asking))
+        return demands
 
     def _are_equal(self, item: int, other: int) -> bool:
         return item == other or (

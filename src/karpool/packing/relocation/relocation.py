@@ -162,10 +162,10 @@ class Relocation:
             shape.host_ports,
             shape.resource_claims,
         )
-        known = self._masks.get(key)
-        if known is None:
-            known = self._masks[key] = feasible(self.snapshot, shape)[self.order]
-        return known
+        mask = self._masks.get(key)
+        if mask is None:
+            mask = self._masks[key] = feasible(self.snapshot, shape)[self.order]
+        return mask
 
     # What there is
 
@@ -238,17 +238,17 @@ class Relocation:
     def _shift_pods(self, row: int, sign: int) -> None:
         if self._topology is None:
             return
-        known = self._counted.get(row)
-        if known is None:
+        counted = self._counted.get(row)
+        if counted is None:
             pods = Counter(self.snapshot.pods_on(row).values())
             asked = ((self._asked.get(number), count) for number, count in pods.items())
-            known = [
+            counted = [
                 (shape.rules, count)
                 for shape, count in asked
                 if shape is not None and shape.rules is not None and shape.tells
             ]
-            self._counted[row] = known
-        for rules, count in known:
+            self._counted[row] = counted
+        for rules, count in counted:
             self._topology.shift(rules, row, sign * count)
 
     def place(self, number: int, pods: int) -> list[Placed]:
@@ -256,7 +256,7 @@ class Relocation:
         asked = self._asked[number]
         if _goes_one_by_one(asked):
             return self._place_one_by_one(asked, pods)
-        found: list[Placed] = []
+        placed: list[Placed] = []
         start = asked.cursor
         while pods:
             position = self._first(asked, start)
@@ -272,10 +272,10 @@ class Relocation:
                 if fit < taken:  # noqa: PLR1730 - calling min() here costs
                     taken = fit
             self._put(asked, position, taken)
-            found.append((int(self.order[position]), taken))
+            placed.append((int(self.order[position]), taken))
             pods -= taken
             start = position + (pods > 0)
-        return found
+        return placed
 
     def put(self, number: int, row: int, pods: int) -> bool:
         """Put pods of a shape on one node, if labels and room allow it; topology is not asked."""
@@ -286,12 +286,12 @@ class Relocation:
         demand = asked.shape.devices
         if demand is not None and (self._devices is None or self._devices.room_on(row, demand) < pods):
             return False
-        wanted = asked.shape.host_ports
-        if wanted:
+        ports = asked.shape.host_ports
+        if ports:
             held = self._ports.setdefault(position, set())
-            if pods > 1 or ports_conflict(held, wanted):
+            if pods > 1 or ports_conflict(held, ports):
                 return False
-            held |= wanted
+            held |= ports
         self._put(asked, position, pods)
         return True
 
@@ -333,7 +333,7 @@ class Relocation:
         )
 
     def _place_one_by_one(self, asked: _Asked, pods: int) -> list[Placed]:
-        found: list[Placed] = []
+        placed: list[Placed] = []
         for _ in range(pods):
             mask = asked.admitted.copy()
             for column, units in asked.columns:
@@ -346,17 +346,17 @@ class Relocation:
                 if self._devices is None:
                     break
                 mask &= self._devices.room(asked.shape.devices, len(self.order))[self.order] > 0
-            wanted = asked.shape.host_ports
-            for position, held in self._ports.items() if wanted else ():
-                mask[position] = mask[position] and not ports_conflict(held, wanted)
+            ports = asked.shape.host_ports
+            for position, held in self._ports.items() if ports else ():
+                mask[position] = mask[position] and not ports_conflict(held, ports)
             position = int(mask.argmax()) if len(mask) else 0
             if not len(mask) or not mask[position]:
                 break
             self._put(asked, position, 1)
-            if wanted:
-                self._ports.setdefault(position, set()).update(wanted)
-            found.append((int(self.order[position]), 1))
-        return found
+            if ports:
+                self._ports.setdefault(position, set()).update(ports)
+            placed.append((int(self.order[position]), 1))
+        return placed
 
     def _allowed(self, asked: _Asked) -> Bools | None:
         assert self._topology is not None and asked.rules is not None
@@ -379,13 +379,13 @@ class Relocation:
         row = int(self.order[position])
         if shape.devices is None:
             return tuple(self._devices.close_for(row, shape.requests, pods))
-        found = []
+        steps = []
         for _ in range(pods):
             taken = self._devices.take(row, shape.devices)
             if taken is not None:
-                found.append(taken)
+                steps.append(taken)
                 self._shift_plugins(taken, position, -1)
-        return tuple(found)
+        return tuple(steps)
 
     def _give_back(self, taken: DevicesTaken, position: int) -> None:
         assert self._devices is not None

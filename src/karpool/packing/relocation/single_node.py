@@ -50,8 +50,8 @@ class FittingTypes:
 
     def only(self, types: Bools) -> "FittingTypes | None":
         """None when none of these types fits, or `minValues` fail then."""
-        found = self.launch.fitting(self.state, self.amounts, both(self.within, types))
-        return None if found is None else replace(self, types=found)
+        fitting = self.launch.fitting(self.state, self.amounts, both(self.within, types))
+        return None if fitting is None else replace(self, types=fitting)
 
     @property
     def price_per_hour(self) -> float:
@@ -108,22 +108,22 @@ class SingleNodePacker:
         return self._ask(shape).requests
 
     def _ask(self, shape: int) -> PodAsk:
-        known = self._asks.get(shape)
-        if known is None:
-            known = self._asks[shape] = self._asking.asks(_alone(self._shapes[shape]))[-1]
-        return known
+        ask = self._asks.get(shape)
+        if ask is None:
+            ask = self._asks[shape] = self._asking.asks(_alone(self._shapes[shape]))[-1]
+        return ask
 
     def _class(self, shape: int) -> int:
         """Shapes that want the same of a node, amounts apart."""
-        known = self._class_of.get(shape)
-        if known is None:
+        number = self._class_of.get(shape)
+        if number is None:
             ask = self._ask(shape)
             key = (ask.choices, ask.tolerated.tobytes(), ask.ports, ask.demands)
-            known = self._classes.setdefault(key, len(self._classes))
-            if known == len(self._ask_of_class):
+            number = self._classes.setdefault(key, len(self._classes))
+            if number == len(self._ask_of_class):
                 self._ask_of_class.append(ask)
-            self._class_of[shape] = known
-        return known
+            self._class_of[shape] = number
+        return number
 
     @property
     def has_alternatives(self) -> bool:
@@ -133,10 +133,10 @@ class SingleNodePacker:
 
     def sort(self, shape: int) -> tuple[int, bytes]:
         """Equal for shapes that want the same of a node, amounts included; no answer tells them apart."""
-        known = self._sorts.get(shape)
-        if known is None:
-            known = self._sorts[shape] = self._class(shape), self._ask(shape).requests.tobytes()
-        return known
+        sort = self._sorts.get(shape)
+        if sort is None:
+            sort = self._sorts[shape] = self._class(shape), self._ask(shape).requests.tobytes()
+        return sort
 
     def fitting(self, pods: Mapping[int, int], *, within: Requirements | None = None) -> list[FittingTypes]:
         """Of every pool that could launch a node for all these pods, in the order of pools.
@@ -158,7 +158,7 @@ class SingleNodePacker:
             demand for shape, count in pods.items() for demand in self._ask(shape).demands * count
         )
         classes = frozenset(map(self._class, pods))
-        found: list[FittingTypes] = []
+        choices: list[FittingTypes] = []
         for number, launch in enumerate(self.launch):
             if not launch.has_node_left:
                 continue
@@ -175,8 +175,8 @@ class SingleNodePacker:
             if types is not None:
                 cheapest, worst = self._state_prices(state)
                 pool = state.offer.pool.name
-                found.append(FittingTypes(pool, state, types, cheapest, worst, launch, amounts, allowed))
-        return found
+                choices.append(FittingTypes(pool, state, types, cheapest, worst, launch, amounts, allowed))
+        return choices
 
     def pinned_to_spot(self, fitting: FittingTypes) -> FittingTypes | None:
         """The same on spot only."""
@@ -211,7 +211,12 @@ class SingleNodePacker:
             if not ask.tolerated[pool]:
                 return None
             reached = next(
-                (found for wants in ask.choices for found in self._narrowing.reach(state.number, wants)), None
+                (
+                    reachable
+                    for wants in ask.choices
+                    for reachable in self._narrowing.reach(state.number, wants)
+                ),
+                None,
             )
             if reached is None:
                 return None
@@ -220,8 +225,8 @@ class SingleNodePacker:
 
     def _state_prices(self, state: NarrowedNode) -> tuple[Prices, Prices]:
         """By type: the cheapest offering in stock, and what a launch costs at worst."""
-        known = self._prices.get(state.number)
-        if known is None:
+        bounds = self._prices.get(state.number)
+        if bounds is None:
             prices = state.prices()
             cheapest = prices.min(axis=(1, 2), initial=inf)
             worst = np.full(len(cheapest), inf)
@@ -231,8 +236,8 @@ class SingleNodePacker:
                     stock = state.stock[:, :, index]
                     dearest = np.where(stock, state.offer.prices[:, :, index], -inf).max(axis=1, initial=-inf)
                     worst = np.where(stock.any(axis=1), dearest, worst)
-            known = self._prices[state.number] = cheapest, worst
-        return known
+            bounds = self._prices[state.number] = cheapest, worst
+        return bounds
 
     def reserve(self, fitting: FittingTypes) -> None:
         """Count a node against its pool's limits, as large as it may become."""

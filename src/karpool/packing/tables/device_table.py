@@ -255,13 +255,13 @@ class DeviceTable:
 
     def room(self, demand: DeviceDemand, nodes: int) -> Int64s:
         """How many such pods the devices of each of so many nodes could take; worked out once."""
-        known = self._rooms.get((demand, nodes))
-        if known is None:
+        room = self._rooms.get((demand, nodes))
+        if room is None:
             if len(self._rooms) >= _MEMO_LIMIT:
                 self._rooms.clear()
-            known = read_only(_pods(self.shares(demand), self.node, nodes, demand.count))
-            self._rooms[demand, nodes] = known
-        return known
+            room = read_only(_pods(self.shares(demand), self.node, nodes, demand.count))
+            self._rooms[demand, nodes] = room
+        return room
 
     def on_nodes(self, new_row: Int32s) -> "DeviceTable | None":
         """Only the devices of nodes that stay; `new_row` is -1 for the others."""
@@ -426,9 +426,9 @@ class DeviceFilling:
         return DevicesTaken(rows, before, of_plugin or {})
 
     def _busied(self, rows: Int64s) -> dict[str, int]:
-        found: dict[str, int] = {}
+        units: dict[str, int] = {}
         for row in rows.tolist():
             plugin = self._table.kinds[int(self._table.kind[row])].plugin
             if plugin and not self._table.users[row] and not self._table.closed[row]:
-                found[plugin] = found.get(plugin, 0) + 1
-        return found
+                units[plugin] = units.get(plugin, 0) + 1
+        return units

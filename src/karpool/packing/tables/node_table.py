@@ -139,10 +139,10 @@ class NodeTable(ABC):
         return self._rows.get(name)
 
     def label(self, key: str) -> LabelCodes:
-        known = self._labels.get(key)
-        if known is None:
-            known = self._labels[key] = self._read_label(key)
-        return known
+        column = self._labels.get(key)
+        if column is None:
+            column = self._labels[key] = self._read_label(key)
+        return column
 
     def per_node(self, key: Hashable, compute: "Callable[[NodeTable], Array]") -> Array:
         """One value per node that depends on that node alone, computed at most once under `key`.
@@ -150,13 +150,13 @@ class NodeTable(ABC):
         Overlays ask the tables they are made of, which is why `compute` must not look
         at other nodes.
         """
-        known = self._memo.get(key)
-        if known is None:
-            known = read_only(self._derive(key, compute))
+        derived = self._memo.get(key)
+        if derived is None:
+            derived = read_only(self._derive(key, compute))
             if len(self._memo) >= _MEMO_LIMIT:
                 del self._memo[next(iter(self._memo))]
-            self._memo[key] = known
-        return known
+            self._memo[key] = derived
+        return derived
 
 
 class StoredNodeTable(NodeTable):
@@ -362,9 +362,9 @@ def table_of(rows: Sequence[NodeRow]) -> StoredNodeTable:
 
 
 def encoded(key: str, rows: Sequence[Labels]) -> LabelCodes:
-    found = [labels.get(key) for labels in rows]
-    values = [value for value in dict.fromkeys(found) if value is not None]
+    label_values = [labels.get(key) for labels in rows]
+    values = [value for value in dict.fromkeys(label_values) if value is not None]
     code_of: dict[str | None, int] = {value: code for code, value in enumerate(values)}
     code_of[None] = -1
-    codes = np.fromiter(map(code_of.__getitem__, found), dtype=np.int32, count=len(found))
+    codes = np.fromiter(map(code_of.__getitem__, label_values), dtype=np.int32, count=len(label_values))
     return LabelCodes(read_only(codes), values)

@@ -111,16 +111,16 @@ class Room(ABC):
         """What is left of a resource, never below zero; zeros for one that no node offers."""
         if resource == PODS:
             return self.slots
-        known = self._free.get(resource)
-        if known is None:
-            known = self._free[resource] = read_only(self._read_free(resource))
-        return known
+        column = self._free.get(resource)
+        if column is None:
+            column = self._free[resource] = read_only(self._read_free(resource))
+        return column
 
     def allocatable(self, resource: str) -> Int64s:
-        known = self._allocatable.get(resource)
-        if known is None:
-            known = self._allocatable[resource] = read_only(self._read_allocatable(resource))
-        return known
+        column = self._allocatable.get(resource)
+        if column is None:
+            column = self._allocatable[resource] = read_only(self._read_allocatable(resource))
+        return column
 
     @cached_property
     def slots(self) -> Int64s:

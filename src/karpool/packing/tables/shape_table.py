@@ -57,16 +57,16 @@ class ShapeTable:
     def where(self, key: Hashable, test: Callable[[PodShape], bool]) -> Bools:
         """`test` of every shape, by number. `key` stands for the test: the answer is
         remembered under it, and only shapes that came later are tested again."""
-        known = self._memo.get(key)
+        mask = self._memo.get(key)
         size = len(self._shapes)
-        if known is not None and len(known) == size:
-            return known
-        start = 0 if known is None else len(known)
+        if mask is not None and len(mask) == size:
+            return mask
+        start = 0 if mask is None else len(mask)
         answer = np.empty(size, dtype=np.bool_)
-        if known is not None:
-            answer[:start] = known
+        if mask is not None:
+            answer[:start] = mask
         answer[start:] = [test(shape) for shape in self._shapes[start:]]
-        if known is None and len(self._memo) >= _MEMO_LIMIT:
+        if mask is None and len(self._memo) >= _MEMO_LIMIT:
             del self._memo[next(iter(self._memo))]
         self._memo[key] = read_only(answer)
         return answer

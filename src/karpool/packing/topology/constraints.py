@@ -92,8 +92,8 @@ class TopologySubject:
 
 def namespace_labels(namespaces: Mapping[str, Labels], name: str) -> Labels:
     """An unknown namespace still has the label that the API server gives to each."""
-    known = namespaces.get(name)
-    return {_NAME_LABEL: name} if known is None else known
+    labels = namespaces.get(name)
+    return {_NAME_LABEL: name} if labels is None else labels
 
 
 def resolved(term: AffinityTerm, owner: PodShape) -> AffinityTerm:
@@ -148,15 +148,15 @@ class SpreadRule:
         return [(self.axis, self._within(self._least(group.present, group.joined, group.possible)))]
 
     def _least(self, *domains: Int64s) -> int:
-        known = [codes for codes in domains if len(codes)]
-        if not known:
+        filled = [codes for codes in domains if len(codes)]
+        if not filled:
             return 0
         counts = self.group.tally.counts
         if self.min_domains > 1:
-            number = len(known[0]) if len(known) == 1 else len(np.unique(np.concatenate(known)))
+            number = len(filled[0]) if len(filled) == 1 else len(np.unique(np.concatenate(filled)))
             if number < self.min_domains:
                 return 0
-        return min(int(counts[codes].min()) for codes in known)
+        return min(int(counts[codes].min()) for codes in filled)
 
     def _within(self, least: int) -> Bools:
         ok: Bools = self.group.tally.counts <= self.max_skew + least - self.matches_itself
@@ -179,12 +179,12 @@ class AffinityRule:
 
     def open_to_nodes(self) -> list[Open]:
         start = self.may_start
-        found: list[Open] = []
+        axes: list[Open] = []
         for tally in self.group.tallies:
             ok: Bools = np.ones(tally.axis.size, dtype=np.bool_) if start else tally.counts > 0
             ok[NOWHERE] = False
-            found.append((tally.axis, ok))
-        return found
+            axes.append((tally.axis, ok))
+        return axes
 
     open_to_new = open_to_nodes
 

@@ -37,11 +37,11 @@ class TopologyAxis:
 
     def code(self, value: str) -> int:
         """The domain of a value, new if it was not known."""
-        known = self._index.get(value)
-        if known is None:
-            known = self._index[value] = len(self.values)
+        number = self._index.get(value)
+        if number is None:
+            number = self._index[value] = len(self.values)
             self.values.append(value)
-        return known
+        return number
 
     def __repr__(self) -> str:
         return f"Axis({self.key}, {self.size - 1} domains)"

@@ -85,20 +85,20 @@ class Topology:
         return mask
 
     def open_to_nodes(self, shape: PodShape) -> list[Open]:
-        return [found for rule in self.rules(shape).all for found in rule.open_to_nodes()]
+        return [axis for rule in self.rules(shape).all for axis in rule.open_to_nodes()]
 
     def refusals(self, shape: PodShape) -> list[tuple[str, Bools]]:
         """Each constraint's reason, as kube-scheduler words it, and the nodes it rules out."""
-        found: list[tuple[str, Bools]] = []
+        refusals: list[tuple[str, Bools]] = []
         for rule in self.rules(shape).all:
             for axis, ok in rule.open_to_nodes():
                 closed = ~ok[axis.codes]
                 if rule.reason == SPREAD:
                     lacking = axis.codes == NOWHERE
-                    found += [(SPREAD_LABEL, lacking), (SPREAD, closed & ~lacking)]
+                    refusals += [(SPREAD_LABEL, lacking), (SPREAD, closed & ~lacking)]
                 else:
-                    found.append((rule.reason, closed))
-        return [(reason, nodes) for reason, nodes in found if nodes.any()]
+                    refusals.append((rule.reason, closed))
+        return [(reason, nodes) for reason, nodes in refusals if nodes.any()]
 
     def place(self, shape: PodShape, row: int, pods: int = 1) -> None:
         """Count pods of this shape on a node from now on; a negative number takes them away."""
@@ -125,26 +125,26 @@ class Topology:
                     tally.add(code(tally.axis), pods)
 
     def rules(self, shape: PodShape) -> ShapeRules:
-        known = self._by_identity.get(id(shape))
-        if known is None or known.shape is not shape:
-            known = self._rules.get(shape)
-            if known is None:
-                known = self._rules[shape] = self._compile(shape)
+        rules = self._by_identity.get(id(shape))
+        if rules is None or rules.shape is not shape:
+            rules = self._rules.get(shape)
+            if rules is None:
+                rules = self._rules[shape] = self._compile(shape)
             else:
                 # Equal shapes are not always the same object; remember one more.
-                known = ShapeRules(shape, known.facet, known.own, known.repels)
-            self._by_identity[id(shape)] = known
-        return known
+                rules = ShapeRules(shape, rules.facet, rules.own, rules.repels)
+            self._by_identity[id(shape)] = rules
+        return rules
 
     def spread_groups(self) -> Iterable[TopologyGroup]:
         return (group for group in self._groups.values() if group.eligible is not None)
 
     def axis(self, key: str) -> TopologyAxis:
-        known = self.axes.get(key)
-        if known is None:
+        axis = self.axes.get(key)
+        if axis is None:
             label = self.snapshot.label(key)
-            known = self.axes[key] = TopologyAxis(key, label.codes.astype(np.int64), label.values)
-        return known
+            axis = self.axes[key] = TopologyAxis(key, label.codes.astype(np.int64), label.values)
+        return axis
 
     def _compile(self, shape: PodShape) -> ShapeRules:
         facet = self._facet(shape.namespace, shape.labels)
@@ -160,22 +160,22 @@ class Topology:
         return ShapeRules(shape, facet, tuple(own), repels)
 
     def _facet(self, namespace: str, labels: Pairs) -> TopologySubject:
-        known = self._facets.get((namespace, labels))
-        if known is None:
+        subject = self._facets.get((namespace, labels))
+        if subject is None:
             in_namespace = namespace_labels(self.snapshot.namespaces, namespace)
-            known = self._facets[namespace, labels] = TopologySubject(namespace, dict(labels), in_namespace)
+            subject = self._facets[namespace, labels] = TopologySubject(namespace, dict(labels), in_namespace)
             for pair in labels:
-                self._facets_by_pair.setdefault(pair, []).append(known)
-            for group in self._counting.concerning(known.labels):
-                if group.selects(known):
-                    known.counted_by.append(group)
-            for term, group in self._keeping_away.concerning(known.labels):
-                if term_selects(term, known):
-                    known.kept_away_by.append(group)
-            for term in self._index().repelling(known.labels):
-                if term_selects(term, known):
+                self._facets_by_pair.setdefault(pair, []).append(subject)
+            for group in self._counting.concerning(subject.labels):
+                if group.selects(subject):
+                    subject.counted_by.append(group)
+            for term, group in self._keeping_away.concerning(subject.labels):
+                if term_selects(term, subject):
+                    subject.kept_away_by.append(group)
+            for term in self._index().repelling(subject.labels):
+                if term_selects(term, subject):
                     self._owned(term)
-        return known
+        return subject
 
     def _concerned(self, where: Hints) -> Iterable[TopologySubject]:
         if where is None:
@@ -299,9 +299,9 @@ class Topology:
             rows, pods = rows[counted], pods[counted]
         for tally in group.tallies:
             axis = tally.axis
-            found = np.bincount(axis.codes[rows], weights=pods, minlength=axis.size)
-            found[NOWHERE] = 0
-            tally.counts[:] += found.astype(np.int64)
+            counts = np.bincount(axis.codes[rows], weights=pods, minlength=axis.size)
+            counts[NOWHERE] = 0
+            tally.counts[:] += counts.astype(np.int64)
 
     def _bound_as(self, shapes: Sequence[int]) -> Int64s:
         """The entries of the bound pods that have one of these shapes."""

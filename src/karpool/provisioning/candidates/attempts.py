@@ -149,8 +149,8 @@ def _is_spent(memory: Memory, candidate: NodeCandidate, round_number: int) -> bo
 
 
 def _last_words(candidates: Sequence[NodeCandidate], memory: Memory) -> str:
-    known = [(candidate, memory[candidate.key]) for candidate in candidates if candidate.key in memory]
-    return "; ".join(f"{candidate}: {tried.last.value}" for candidate, tried in known[:5])
+    remembered = [(candidate, memory[candidate.key]) for candidate in candidates if candidate.key in memory]
+    return "; ".join(f"{candidate}: {tried.last.value}" for candidate, tried in remembered[:5])
 
 
 def attempt_delay_seconds(failures: int, draw: float) -> float:
@@ -168,12 +168,12 @@ def resting_until(
     """Until when each candidate rests of which every offering, in every pool, is out of stock."""
     out = sorted(failures.of_offers(now), key=lambda failure: failure.until)
     broken = {pool: failures.of_pool(pool, now) for pool in offered}
-    found: dict[str, float] = {}
+    waits: dict[str, float] = {}
     for candidate in candidates:
         until = _rests_until(candidate, offered, out, broken)
         if until is not None:
-            found[candidate.key] = until
-    return found
+            waits[candidate.key] = until
+    return waits
 
 
 def _rests_until(

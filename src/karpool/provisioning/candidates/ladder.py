@@ -129,14 +129,16 @@ class _Tries:
     def narrow(self, pools: Sequence[CompiledPool], skipped: dict[str, str]) -> Iterator[list[NodeCandidate]]:
         """Every alternative with each preference, then every alternative alone."""
         preferences = sorted(self._wish.preferences, key=lambda preference: -preference[0])
-        for preferred in (*(wanted for _, wanted in preferences), None):
+        for preferred in (*(requirements for _, requirements in preferences), None):
             for alternative in self._wish.alternatives:
                 if preferred is not None and conflict(alternative, preferred, frozenset(preferred)):
                     continue
-                wanted = combined(alternative, preferred or {})
+                requirements = combined(alternative, preferred or {})
                 for pool in pools:
-                    rungs = self._rungs(pool, wanted, skipped if preferred is None else {})
-                    yield [_candidate(wanted, [rung]) for rung in sorted(rungs, key=lambda one: one.order)]
+                    rungs = self._rungs(pool, requirements, skipped if preferred is None else {})
+                    yield [
+                        _candidate(requirements, [rung]) for rung in sorted(rungs, key=lambda one: one.order)
+                    ]
 
     def wide(self, pools: Sequence[CompiledPool]) -> Iterator[NodeCandidate]:
         """For each alternative everything at once."""

@@ -217,12 +217,12 @@ def _apart_from(avoid: Mapping[str, str], apart: Iterable[AffinityTerm]) -> Obje
 
 
 def _term(term: AffinityTerm) -> Object:
-    found: Object = {"labelSelector": _selector(term.selector), "topologyKey": term.topology_key}
+    selector: Object = {"labelSelector": _selector(term.selector), "topologyKey": term.topology_key}
     if term.namespaces:
-        found["namespaces"] = sorted(term.namespaces)
+        selector["namespaces"] = sorted(term.namespaces)
     if term.namespace_selector is not None:
-        found["namespaceSelector"] = _selector(term.namespace_selector)
-    return found
+        selector["namespaceSelector"] = _selector(term.namespace_selector)
+    return selector
 
 
 def _selector(matcher: LabelMatcher) -> Object:
