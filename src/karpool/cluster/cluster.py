@@ -16,6 +16,7 @@ from karpool.cluster.aspects import Aspect, NotWatched
 from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange, change_of_raw, is_selected
 from karpool.cluster.cluster_room import ClusterRoom, flattened, identity
 from karpool.cluster.expected_rows import ExpectedRows
+from karpool.cluster.held_objects import HeldObjects
 from karpool.cluster.kinds import ClusterKind, kinds_of
 from karpool.cluster.market import claim_news
 from karpool.cluster.market.failures import LaunchFailures
@@ -25,6 +26,7 @@ from karpool.cluster.nodes.expected import DaemonOverhead
 from karpool.cluster.nodes.node_facts import ClaimFacts, node_facts
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.nodes.state_node_store import StateNodeStore
+from karpool.cluster.pods.budget_store import BudgetStore, QuotaStore
 from karpool.cluster.pods.buffer_store import BufferStore
 from karpool.cluster.pods.disruption_store import PodDisruptionStore
 from karpool.cluster.pods.owner_store import OwnerStore, PodsByOwner, Requests
@@ -39,11 +41,9 @@ from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_disruption import CompiledPdb, PodDisruptionBudget, budget_of
+from karpool.model.kubernetes.pod_disruption import CompiledPdb
 from karpool.model.kubernetes.pod_shape import shape_of
-from karpool.model.kubernetes.resource_quota import QuotaHeadroom, ResourceQuota, headroom_of
 from karpool.model.kubernetes.workload import pod_template
-from karpool.model.labels import EVERYTHING
 from karpool.packing.tables.room import Room
 
 LeftOut = Callable[[ObjectKey, Pod], bool]
@@ -99,16 +99,16 @@ class Cluster:
         self.owners = OwnerStore()
         self._owned_pods = PodsByOwner(self.room.shape_of, self.owners.get)
         self._groups = NodeGroupStore(self.group_failures)
-        self._quotas: dict[ObjectKey, QuotaHeadroom] = {}
+        self._quotas = QuotaStore(self.problems)
         self._daemons = DaemonOverhead()
         self._known_daemons = DaemonOverhead()  # as snapshots show them
         self._expected = ExpectedRows(self.room, self._daemons) if expected else None
         if self._expected is not None:
             self._nodes.listeners.append(self._expected.change)
-        self._budgets: dict[str, dict[str, CompiledPdb]] = {}  # by namespace, by name
+        self._budgets = BudgetStore(self.problems)
         self._stock = StockOutEvents(self.failures)
         self._created: dict[str, float] = {}  # claims that do not say when they were made
-        self._held: dict[ClusterKind, Mapping[ObjectKey, Any]] = {}
+        self._held = HeldObjects()
         self._buffers = BufferStore()
         self._buffer_pods = self._buffers.pods()  # those that the room knows
         # Asked for every object, and slow to ask of a Flag.
@@ -188,7 +188,7 @@ class Cluster:
         return self._kept_pods
 
     def held(self, kind: ClusterKind) -> Mapping[ObjectKey, Any]:
-        return self._held[kind]
+        return self._held.of(kind)
 
     @property
     def nodes(self) -> StateNodeStore:
@@ -201,7 +201,7 @@ class Cluster:
         """Of pods in a namespace, as they are now."""
         if not kinds.BUDGETS.aspects & self.aspects:
             raise NotWatched(Aspect.BUDGETS)
-        return self._budgets.get(namespace, {}).values()
+        return self._budgets.of(namespace)
 
     def claim(self, name: str) -> ClaimFacts | None:
         return self._nodes.claims.get(name)
@@ -283,7 +283,11 @@ class Cluster:
             case kinds.DAEMONSETS:
                 return _Reader(self._put_daemon_set, self._drop_daemon_set, noted)
             case kinds.BUDGETS:
-                return _Reader(self._put_budget, self._drop_budget, self._close_namespace)
+                return _Reader(
+                    lambda key, budget, now: self._budgets.put(key, budget),
+                    lambda key, now: self._budgets.drop(key),
+                    lambda key, raw, error, now: self._budgets.close_namespace(key, error),
+                )
             case kinds.STOCK_EVENTS:
                 return _Reader(
                     lambda key, event, now: self._stock.put(key, event), lambda key, now: None, noted
@@ -295,7 +299,11 @@ class Cluster:
                     noted,
                 )
             case kinds.RESOURCE_QUOTAS:
-                return _Reader(self._put_quota, self._drop_quota, noted)
+                return _Reader(
+                    lambda key, quota, now: self._quotas.put(key, quota),
+                    lambda key, now: self._quotas.drop(key),
+                    noted,
+                )
             case _ if kind in kinds.OWNED_KINDS:
                 plural = kind.resource.plural
                 return _Reader(
@@ -361,16 +369,14 @@ class Cluster:
 
     def _holder(self, kind: ClusterKind) -> _Reader:
         """Held as it is, for those who can read it."""
-        self._held[kind] = MappingProxyType({})
+        self._held.hold(kind)
 
         def put(key: ObjectKey, obj: Any, now: float) -> None:
-            self._held[kind] = MappingProxyType({**self._held[kind], key: obj})
+            self._held.put(kind, key, obj)
             self.problems.clear(kind.resource.kind, str(key))
 
         def drop(key: ObjectKey, now: float) -> None:
-            self._held[kind] = MappingProxyType(
-                {other: obj for other, obj in self._held[kind].items() if other != key}
-            )
+            self._held.drop(kind, key)
             self.problems.clear(kind.resource.kind, str(key))
 
         return _Reader(put, drop, self._noted(kind))
@@ -386,7 +392,7 @@ class Cluster:
 
     def _reserving(self, held: _Reader) -> _Reader:
         def reserve() -> None:
-            self._nodes.reserve(*reserved_by(self._held[kinds.SCALE_UPS].values()))
+            self._nodes.reserve(*reserved_by(self._held.of(kinds.SCALE_UPS).values()))
 
         def put(key: ObjectKey, obj: Any, now: float) -> None:
             held.put(key, obj, now)
@@ -499,7 +505,7 @@ class Cluster:
     def _hold_pod(self, key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
         self.room.hold_pod(key, raw, error)
 
-    # Daemons and budgets
+    # Daemons
 
     def _put_daemon_set(self, key: ObjectKey, raw: dict[str, Any], now: float) -> None:
         try:
@@ -521,51 +527,15 @@ class Cluster:
         if self._expected is not None:
             self._expected.change_daemons()
 
-    def _put_quota(self, key: ObjectKey, quota: ResourceQuota, now: float) -> None:
-        """One that cannot be understood stays what it was, and is said to be."""
-        try:
-            self._quotas[key] = headroom_of(quota)
-            self.problems.clear("ResourceQuota", str(key))
-        except Invalid as error:
-            self.problems.add("ResourceQuota", str(key), error)
-
-    def _drop_quota(self, key: ObjectKey, now: float) -> None:
-        self._quotas.pop(key, None)
-        self.problems.clear("ResourceQuota", str(key))
-
-    def _put_budget(self, key: ObjectKey, pdb: PodDisruptionBudget, now: float) -> None:
-        try:
-            budget = budget_of(pdb)
-        except Invalid as error:
-            self._close_namespace(key, b"", error, now)
-            return
-        self._budgets.setdefault(key.namespace, {})[key.name] = budget
-        self.problems.clear("PodDisruptionBudget", str(key))
-
-    def _close_namespace(self, key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
-        """What it protects cannot be told; as it selects pods that nobody may touch, nothing of the
-        namespace moves until it can be read."""
-        self._budgets.setdefault(key.namespace, {})[key.name] = CompiledPdb(
-            key.namespace, key.name, EVERYTHING, 0, is_fully_blocking=True, frees_unready_pods=False
-        )
-        self.problems.add("PodDisruptionBudget", str(key), error)
-
-    def _drop_budget(self, key: ObjectKey, now: float) -> None:
-        self._budgets.get(key.namespace, {}).pop(key.name, None)
-        self.problems.clear("PodDisruptionBudget", str(key))
-
     # Facts
 
     def _facts(
         self, room: Room, joined: Mapping[str, StateNode], claims: Mapping[str, StateNode]
     ) -> ClusterFacts:
-        budgets = [held[name] for _, held in sorted(self._budgets.items()) for name in sorted(held)]
+        budgets = self._budgets.all()
         disruption = Aspect.DISRUPTION in self.aspects
         pools = self._pools.compiled()
         unclear = self.market.unclear_pools()
-        quotas: dict[str, list[QuotaHeadroom]] = {}
-        for key, headroom in self._quotas.items():
-            quotas.setdefault(key.namespace, []).append(headroom)
         return ClusterFacts(
             aspects=self.aspects,
             joined=joined,
@@ -579,14 +549,14 @@ class Cluster:
             starting=self._nodes.starting(),
             leaving=self._nodes.leaving(),
             daemons=self._known_daemons,
-            quotas=quotas,
+            quotas=self._quotas.by_namespace(),
             node_groups=self._groups.view(),
             budgets=budgets,
             pods=self._pods.table(room, budgets) if disruption else None,
             pending=self._pods.pending(room) if disruption else (),
             nominated=self._pods.nominated() if disruption else frozenset(),
             buffers=self._buffer_pods,
-            held=MappingProxyType(dict(self._held)),
+            held=self._held.view(),
             problems=(
                 *self.problems,
                 *(f"NodePool {name}: {why}" for name, why in {**self._pools.broken, **unclear}.items()),
