@@ -9,6 +9,7 @@ from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator
 from karpool.consolidation.execution.record import MovePhase
 from karpool.consolidation.planning.plan import MoveKind
+from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.process import summary
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
@@ -171,3 +172,24 @@ def test_once_makes_one_plan_and_ends_when_it_is_carried_out() -> None:
         assert summary(found.ended).startswith("1 moves made, 0 rolled back, 0 not begun")
 
     play(story)
+
+
+def test_a_move_that_was_paid_for_is_not_rolled_back_by_its_own_score() -> None:
+    """Half the price is just worth it. With the new node in the pool's bill, the same move scores less."""
+
+    async def story(p: Play) -> None:
+        await p.stage.pool("general", types=("medium", "large"), disruption=FREELY)
+        await p.deploy("big", 1, cpu="4")
+        await p.deploy("web", 6, cpu="500m")
+        await p.running(7)
+        assert await p.types() == ["large"]
+        await p.scale("big", 0)
+        await p.running(6)
+        p.start()
+        (record,) = await p.over()
+        assert record.phase is MovePhase.DONE, record.message
+        assert record.attempt == 1
+        assert await p.types() == ["medium"]
+        await p.running(6)
+
+    play(story, replace(QUICK, plan=replace(QUICK.plan, override=PolicyOverride(PolicyName.BALANCED))))

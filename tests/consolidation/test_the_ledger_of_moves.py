@@ -49,6 +49,7 @@ def test_nodes_of_moves_that_failed_rest_longer_each_time() -> None:
     assert resting([failed], 100.0)["node-0"].until == 160.0
     assert resting([failed], 160.0) == {}
     assert resting([replace(failed, attempt=3)], 100.0)["node-0"].until == 340.0
+    assert resting([replace(failed, arrived=("new",))], 100.0)["node-0"].until == 700.0
     assert resting([replace(failed, attempt=99)], 100.0)["node-0"].until == 3700.0
     assert resting([done(100.0)], 101.0) == {}
 

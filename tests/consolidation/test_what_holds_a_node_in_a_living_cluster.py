@@ -8,6 +8,7 @@ from karpool.model.kubernetes.api_resources import (
     CAPACITYBUFFERS_BETA,
     NODEOVERLAYS,
     NODEPOOLS,
+    PDBS,
     PODTEMPLATES,
 )
 from tests.consolidation.executing import FREELY, Play, play
@@ -107,5 +108,34 @@ def test_a_threshold_that_cannot_be_used_closes_its_pool_and_nothing_is_deleted(
         await asyncio.sleep(QUIET_SECONDS)
         assert len(await p.stage.nodes()) == 2
         assert await reasons(p) == {"nodepool_unreadable"}
+
+    play(story)
+
+
+def test_the_last_node_of_a_zone_is_not_drained_into_a_deadlock() -> None:
+    """The pods fit on the other node once the zone is gone; but while its node drains, the zone counts, the
+    first pod that goes finds no place, and its disruption budget keeps the second."""
+
+    async def story(p: Play) -> None:
+        spread = {
+            "maxSkew": 1,
+            "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}},
+        }
+        await p.stage.pool("general", types=("small",), disruption=FREELY)
+        await p.deploy("web", 4, cpu="450m", topologySpreadConstraints=[spread])
+        await p.running(4)
+        assert len(await p.stage.nodes()) == 2
+        await p.stage.budget("web", maxUnavailable=1)
+        p.start()
+        await asyncio.sleep(QUIET_SECONDS)
+        assert await p.records() == []
+        assert len(await p.stage.running()) == 4
+        await p.stage.admin.delete(PDBS, "web", namespace="default")
+        (record,) = await p.over()
+        assert record.phase is MovePhase.DONE
+        await p.running(4)
+        assert len(await p.stage.nodes()) == 1
 
     play(story)

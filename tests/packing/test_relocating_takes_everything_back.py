@@ -99,10 +99,11 @@ def picture(relocation: Relocation) -> list[list[int]]:
     return found
 
 
-def naive_places(rows, placed, order, targets, gone: int) -> list[tuple[int, int] | None]:
-    """One pod after another of a node that goes, each to the first node in order that takes it."""
+def naive_places(rows, placed, order, targets, gone: int, stays: bool) -> list[tuple[int, int] | None]:
+    """One pod after another of a node that goes, each to the first node in order that takes it.
+    `stays`: the node is still there while they look for a place."""
     snapshot_of = [(rows[row].name, shape) for row, shape in placed if row != gone]
-    kept = [row for row in range(len(rows)) if row != gone]
+    kept = [row for row in range(len(rows)) if stays or row != gone]
     nodes = dict(zip(kept, naive_nodes([rows[row] for row in kept], snapshot_of), strict=True))
     world = NaiveCluster(
         [rows[row] for row in kept], {}, [(s, kept.index(r)) for r, s in placed if r != gone]
@@ -123,15 +124,15 @@ def naive_places(rows, placed, order, targets, gone: int) -> list[tuple[int, int
     return found
 
 
-@given(clusters(), st.data())
-@settings(max_examples=120)
-def test_pods_go_where_one_after_the_other_would(cluster, data):
+@given(clusters(), st.data(), st.booleans())
+@settings(max_examples=150)
+def test_pods_go_where_one_after_the_other_would(cluster, data, stays):
     state, rows, placed, order, targets = cluster
     gone = data.draw(st.integers(0, len(rows) - 1))
     relocation = relocation_of(state, order, targets)
     table = state.snapshot().shapes
-    relocation.remove(gone)
-    expected = naive_places(rows, placed, order, targets, gone)
+    relocation.remove(gone, [table.intern(shape) for row, shape in placed if row == gone and stays])
+    expected = naive_places(rows, placed, order, targets, gone, stays)
     for (_, shape), wanted in zip([each for each in placed if each[0] == gone], expected, strict=True):
         found = relocation.place(table.intern(shape), 1)
         assert found == ([] if wanted is None else [wanted])

@@ -19,6 +19,7 @@ AGAIN_SECONDS = 600.0  # pods that are disturbed twice within this are counted
 KEEP = 500  # records that are over
 LEAST_KEEP_SECONDS = 86400.0  # limits per time and rests of nodes are counted by these records
 _REST_SECONDS = {MovePhase.REJECTED: 30.0, MovePhase.ROLLED_BACK: 60.0}
+_REST_AFTER_BUYING = 600.0  # a node that was bought and not used is not bought again soon
 _REST_LONGEST = 3600.0
 
 
@@ -80,6 +81,8 @@ def resting(records: Iterable[MoveRecord], now: float) -> dict[str, RestingNode]
         first = _REST_SECONDS.get(record.phase)
         if first is None or record.ended is None:
             continue
+        if record.arrived:
+            first = _REST_AFTER_BUYING
         until = record.ended + min(_REST_LONGEST, first * 2.0 ** min(record.attempt - 1, 10))
         for name in record.nodes:
             if until > now and (name not in found or found[name].until < until):

@@ -24,7 +24,13 @@ from karpool.consolidation.planning.plan import (
     ReplacementNode,
 )
 from karpool.consolidation.planning.planner import Planner
-from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods, UnplacedShapes
+from karpool.consolidation.planning.planning_state import (
+    LEAST_SAVING,
+    CandidateMove,
+    PlanningState,
+    Pods,
+    UnplacedShapes,
+)
 from karpool.consolidation.policy.candidates import find_candidates
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
 from karpool.consolidation.policy.reasons import ConsolidationReason
@@ -38,6 +44,7 @@ from karpool.packing.tables.columns import Bools
 
 _UNSCORED = ConsolidationPolicy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED)
 NONE_ARRIVED: Mapping[str, Sequence[str]] = {}
+_AGREED_BEFORE_PAYING = frozenset((ConsolidationReason.SCORE, ConsolidationReason.SMALL_SAVING))
 _TIMEOUT_SECONDS_PER_NODE = 0.08
 _TIMEOUT_SECONDS = (600.0, 3600.0)
 
@@ -177,8 +184,7 @@ class _Again:
     def _simulate(self, rows: list[int]) -> tuple[Infeasible[ConsolidationReason], ...]:
         world, move = self._world, self._move
         mark = world.relocation.mark()
-        for row in rows:
-            world.relocation.remove(row)
+        world.remove(rows)
         new = {} if self._arrived else self._pods_of_new_nodes(rows)
         placed, left = self._place(rows, new)
         if left and move.kind is not MoveKind.EMPTY:
@@ -244,6 +250,8 @@ class _Again:
             why = world.permission.refusal(DisruptionReason.EMPTY, nodes)
         else:
             why = world.objections(draft, move.reason)
+            if self._arrived:
+                why = _after_paying(draft, why)
         if why:
             world.relocation.undo(mark)
         else:
@@ -273,6 +281,18 @@ class _Again:
                 return sold
         message = f"{node.chosen.instance_type} of nodepool {node.pool} cannot be had for these pods any more"
         return Infeasible(ConsolidationReason.NO_TYPE, message, f"nodepool {node.pool}")
+
+
+def _after_paying(
+    draft: CandidateMove, why: Iterable[Infeasible[ConsolidationReason]]
+) -> tuple[Infeasible[ConsolidationReason], ...]:
+    """The score was agreed to before the new nodes were bought. They raise what the pool costs, so that the
+    same move scores less now; as long as going on saves anything, going back only wastes what was paid."""
+    rest = tuple(objection for objection in why if objection.reason not in _AGREED_BEFORE_PAYING)
+    if draft.savings > LEAST_SAVING:
+        return rest
+    message = f"what came saves ${draft.savings:.4f} per hour, and costs no less than what goes"
+    return (Infeasible(ConsolidationReason.NOT_CHEAPER, message), *rest)
 
 
 def promised_by(move: Move, arrived: Sequence[str]) -> dict[str, str]:

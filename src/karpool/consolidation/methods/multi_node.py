@@ -474,8 +474,7 @@ def accept_all(state: PlanningState, drafts: Iterable[CandidateMove]) -> list[Ca
 def put_in_place(state: PlanningState, draft: CandidateMove) -> bool:
     """Make the relocation hold a draft that was found elsewhere; False, and nothing done, if it cannot."""
     mark = state.relocation.mark()
-    for row in draft.rows:
-        state.relocation.remove(row)
+    state.remove(draft.rows)
     for shape, row, pods in draft.placed:
         restricted = state.relocation.is_restricted(shape)
         alone = restricted or bool(state.view.snapshot.shapes[shape].host_ports)

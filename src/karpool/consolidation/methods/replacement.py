@@ -106,8 +106,7 @@ class Replacement:
                 and whole[0].price <= sum(node.price for node in new_nodes) + CENT
             ):
                 relocation.undo(mark)
-                for row in rows:
-                    relocation.remove(row)
+                state.remove(rows)
                 placed, new_nodes = [], whole
         price = sum(node.price for node in new_nodes)
         new = tuple((node.fitting, node.pods) for node in new_nodes)

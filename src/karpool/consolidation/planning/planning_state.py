@@ -335,8 +335,7 @@ class PlanningState:
         """
         relocation = self.relocation
         from_scratch = relocation.mark() == 0
-        for row in rows:
-            relocation.remove(row)
+        self.remove(rows)
         placed: list[tuple[int, int, int]] = []
         left: Pods = {}
         for shape, number in self.demand(rows):
@@ -360,6 +359,12 @@ class PlanningState:
         if from_scratch and len(rows) == 1 and self.remembers:
             self._remember(rows[0], found)
         return found
+
+    def remove(self, rows: Sequence[int]) -> None:
+        """Take nodes away, whatever becomes of their pods. Stays until the trial ends."""
+        slowly = self.demands.drained_slowly(rows)
+        for row in rows:
+            self.relocation.remove(row, slowly)
 
     def packed_on_new_nodes(
         self, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from karpool.cluster.pods.disruption_store import EVICTABLE
 from karpool.consolidation.policy.scoring import Floats
 from karpool.consolidation.view import ClusterView
 from karpool.model.kubernetes.pod_shape import PodShape
@@ -29,6 +30,7 @@ class PodsToMove:
         self._starts = np.searchsorted(runs // max(len(sizes), 1), np.arange(view.snapshot.n + 1))
         self._known: dict[int, Demand] = {}  # by row
         self.rank: Int64s = rank  # by shape: the largest have the lowest
+        self._budgets, self._spread = view.budgets, _spread(view)
 
     def of(self, rows: Sequence[int]) -> Demand:
         """Of some nodes together."""
@@ -42,6 +44,20 @@ class PodsToMove:
     def sorted(self, pods: Counter[int]) -> Demand:
         return sorted(pods.items(), key=lambda item: int(self.rank[item[0]]))
 
+    def drained_slowly(self, rows: Sequence[int]) -> frozenset[int]:
+        """Shapes that are spread over domains and whose disruption budget does not let all their pods of
+        these nodes go at once. The first need a place before the last may leave: while the nodes are still
+        there."""
+        if not self._spread:
+            return frozenset()
+        going = Counter(budget for row in rows for budget, _ in self._spread.get(row, ()))
+        return frozenset(
+            shape
+            for row in rows
+            for budget, shape in self._spread.get(row, ())
+            if going[budget] > self._budgets[budget].disruptions_allowed
+        )
+
     def _of_one(self, row: int) -> Demand:
         known = self._known.get(row)
         if known is None:
@@ -49,6 +65,20 @@ class PodsToMove:
             shapes, counts = self._shapes[start:end].tolist(), self._counts[start:end].tolist()
             known = self._known[row] = list(zip(shapes, counts, strict=True))
         return known
+
+
+def _spread(view: ClusterView) -> dict[int, list[tuple[int, int]]]:
+    """By row, the pods of disruption budgets that hold some pod which is spread: budget and shape."""
+    pods, table = view.pods, view.snapshot.shapes
+    is_spread = table.where("is spread", lambda shape: any(spread.required for spread in shape.spreads))
+    held = ((pods.flags & EVICTABLE) != 0) & (pods.budget >= 0)
+    if not held.any() or not is_spread.any():
+        return {}
+    concerned = np.unique(pods.budget[held & is_spread[pods.shapes]])
+    by_row: dict[int, list[tuple[int, int]]] = {}
+    for pod in np.flatnonzero(held & np.isin(pods.budget, concerned)).tolist():
+        by_row.setdefault(int(pods.rows[pod]), []).append((int(pods.budget[pod]), int(pods.shapes[pod])))
+    return by_row
 
 
 def _sizes(view: ClusterView) -> Floats:

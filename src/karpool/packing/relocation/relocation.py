@@ -63,6 +63,15 @@ class RelocationMark:
     cursors: dict[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    """`number` tells removals of one row apart. `stays_for`: groups that see a domain there all the same."""
+
+    number: int
+    row: int
+    stays_for: frozenset[int] = frozenset()
+
+
 class _Presence:
     """How many nodes of each domain a spread constraint still sees."""
 
@@ -74,24 +83,27 @@ class _Presence:
         if group.nodes is not None:
             codes = codes[group.nodes]
         self.members: Int64s = np.bincount(codes, minlength=group.tally.axis.size)
-        self.applied: list[tuple[int, int]] = []  # removals, by number and row
+        self.applied: list[_Removal] = []
 
-    def follow(self, removed: list[tuple[int, int]]) -> None:
+    def follow(self, removed: list[_Removal]) -> None:
         """Bring the domains up to date. Removals are a stack: equal ends mean equal stacks."""
         changed = False
         while self.applied and (
             len(self.applied) > len(removed) or self.applied[-1] != removed[len(self.applied) - 1]
         ):
-            changed |= self._shift(self.applied.pop()[1], 1)
+            changed |= self._shift(self.applied.pop(), 1)
         for removal in removed[len(self.applied) :]:
-            changed |= self._shift(removal[1], -1)
+            changed |= self._shift(removal, -1)
             self.applied.append(removal)
         if changed:
             present = np.flatnonzero(self.members > 0)
             self.group.present = present[present != NOWHERE]
 
-    def _shift(self, row: int, nodes: int) -> bool:
+    def _shift(self, removal: _Removal, nodes: int) -> bool:
+        row = removal.row
         if self.group.nodes is not None and not self.group.nodes[row]:
+            return False
+        if id(self.group) in removal.stays_for:
             return False
         code = int(self.group.tally.axis.codes[row])
         self.members[code] += nodes
@@ -128,7 +140,7 @@ class Relocation:
         self._asked = {number: self._ask(number) for number in chosen}
         self._log: list[_Step] = []
         self._kept: list[_Step] = []
-        self._removed: list[tuple[int, int]] = []
+        self._removed: list[_Removal] = []
         self._removals = 0
         self._presence: dict[int, _Presence] = {}
         self._counted: dict[int, list[tuple[ShapeRules, int]]] = {}  # of a row, what matters to others
@@ -200,8 +212,7 @@ class Relocation:
             step = log.pop()
             if step.asked is None:
                 self.slots[step.position] += _GONE
-                _, row = self._removed.pop()
-                self._shift_pods(row, 1)
+                self._shift_pods(self._removed.pop().row, 1)
             else:
                 self._charge(step.asked, step.position, -step.pods)
                 for taken in reversed(step.devices):
@@ -226,14 +237,27 @@ class Relocation:
         for number, cursor in saved.cursors.items():
             self._asked[number].cursor = cursor
 
-    def remove(self, row: int) -> None:
-        """The node takes no more pods, and its own count no longer."""
+    def remove(self, row: int, drained_slowly: Iterable[int] = ()) -> None:
+        """The node takes no more pods, and its own count no longer.
+
+        For `drained_slowly`, shapes that have to find a place while the node is still there, it remains a
+        domain without pods: kube-scheduler spreads over nodes that are cordoned, too."""
         position = int(self.position_of[row])
         self.slots[position] -= _GONE
         self._removals += 1
-        self._removed.append((self._removals, row))
+        stays_for = frozenset(group for shape in drained_slowly for group in self._spread_over_all(shape))
+        self._removed.append(_Removal(self._removals, row, stays_for))
         self._shift_pods(row, -1)
         self._log.append(_Step(position, None, 0))
+
+    def _spread_over_all(self, number: int) -> Iterable[int]:
+        """Groups of its spread constraints that tainted nodes belong to."""
+        rules = self._asked[number].rules
+        for rule in rules.own if rules is not None else ():
+            if isinstance(rule, SpreadRule) and (
+                rule.group.eligible is None or rule.group.eligible.tolerations is None
+            ):
+                yield id(rule.group)
 
     def _shift_pods(self, row: int, sign: int) -> None:
         if self._topology is None:
