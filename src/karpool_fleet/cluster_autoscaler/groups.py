@@ -81,15 +81,15 @@ def checked(
     """The groups with their zones filled in; raises Invalid naming the group and the field."""
     if settings.expander not in EXPANDERS:
         raise Invalid("expander", settings.expander, f"must be one of {', '.join(EXPANDERS)}")
-    found: dict[str, NodeGroup] = {}
+    by_name: dict[str, NodeGroup] = {}
     for group in groups:
-        if not group.name or group.name in found:
+        if not group.name or group.name in by_name:
             raise Invalid("name", group.name, "must be there, and the name of one node group only")
         try:
-            found[group.name] = _checked(group, catalogue)
+            by_name[group.name] = _checked(group, catalogue)
         except Invalid as error:
             raise error.at(f"node group {group.name}") from None
-    return list(found.values())
+    return list(by_name.values())
 
 
 def _checked(group: NodeGroup, catalogue: Catalogue) -> NodeGroup:
@@ -117,12 +117,12 @@ def node_labels(group: NodeGroup) -> dict[str, str]:
 
 def instances_of(cloud: Cloud, cluster: str) -> dict[str, list[Instance]]:
     """The machines of this cluster by group."""
-    found: dict[str, list[Instance]] = {}
+    instances: dict[str, list[Instance]] = {}
     for instance in cloud.instances.values():
         name = instance.tags.get(GROUP_TAG)
         if name is not None and instance.tags.get(CLUSTER_TAG) == cluster:
-            found.setdefault(name, []).append(instance)
-    return found
+            instances.setdefault(name, []).append(instance)
+    return instances
 
 
 def offers(group: NodeGroup, zone: str) -> list[CloudOffer]:

@@ -13,7 +13,7 @@ _PATTERNS_MAX = 100
 
 def ranks(text: str, groups: Iterable[str]) -> dict[str, int]:
     """The highest number whose patterns match, for every group that has one. Raises Invalid."""
-    found: dict[str, int] = {}
+    priorities: dict[str, int] = {}
     names = list(groups)
     for number, patterns in _entries(text):
         for pattern in patterns:
@@ -22,9 +22,9 @@ def ranks(text: str, groups: Iterable[str]) -> dict[str, int]:
             except BadPattern as error:
                 raise Invalid(f"priorities.{number}", pattern, str(error)) from None
             for name in names:
-                if number > found.get(name, -1) and matcher.matches(name):
-                    found[name] = number
-    return found
+                if number > priorities.get(name, -1) and matcher.matches(name):
+                    priorities[name] = number
+    return priorities
 
 
 def _entries(text: str) -> list[tuple[int, list[Any]]]:

@@ -88,17 +88,17 @@ class GroupScaleDownActuator:
 
     async def _empty(self, node: Node, expected: Sequence[str]) -> str:
         """Why it could not be emptied; nothing when it was."""
-        found = {name: pod for name, pod in self._watched.pods_on(node.name).items() if moves(pod)}
-        if arrived := [name for name in found if name not in expected]:
+        moving = {name: pod for name, pod in self._watched.pods_on(node.name).items() if moves(pod)}
+        if arrived := [name for name in moving if name not in expected]:
             return f"pod {arrived[0]} came in the meantime"
         deadline = self._clock.monotonic() + self._settings.pod_eviction_seconds
-        outcomes = await asyncio.gather(*(self._evict(pod, deadline) for pod in found.values()))
+        outcomes = await asyncio.gather(*(self._evict(pod, deadline) for pod in moving.values()))
         if refused := [outcome for outcome in outcomes if outcome]:
             return refused[0]
         limit = self._settings.max_graceful_termination_seconds
-        grace = max((min(_grace(pod), limit) for pod in found.values()), default=0)
+        grace = max((min(_grace(pod), limit) for pod in moving.values()), default=0)
         until = self._clock.monotonic() + grace + _EXTRA_SECONDS
-        while left := self._remaining(node.name, found):
+        while left := self._remaining(node.name, moving):
             if self._clock.monotonic() >= until:
                 return f"pod {left} did not end"
             await self._clock.sleep(_LOOK_SECONDS)

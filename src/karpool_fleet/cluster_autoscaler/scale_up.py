@@ -63,13 +63,15 @@ def decide(
     homeless = {unplaced_pod.pod for unplaced_pod in waiting}
     if not homeless:
         return GrowDecision(None, {})
-    found = [option for candidate in candidates if (option := _option(snapshot, pods, candidate, catalogue))]
-    helped = {pod for option in found for pod in option.pods}
+    options = [
+        option for candidate in candidates if (option := _option(snapshot, pods, candidate, catalogue))
+    ]
+    helped = {pod for option in options for pod in option.pods}
     why = _Reasons(candidates)
     unhelped = {
         pod.name: why.of(pod.shape) for pod in pods if pod.name in homeless and pod.name not in helped
     }
-    return GrowDecision(choose(found) if found else None, unhelped)
+    return GrowDecision(choose(options) if options else None, unhelped)
 
 
 def _option(

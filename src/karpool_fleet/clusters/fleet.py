@@ -58,8 +58,8 @@ class EmbeddedFleet:
     @property
     def api_servers(self) -> dict[str, EmbeddedCluster]:
         """Every cluster with an API of its own, by name; Karmada's first."""
-        found = {self.karmada.name: self.karmada} if self.karmada else {}
-        return found | {name: cluster.embedded for name, cluster in self.clusters.items()}
+        clusters = {self.karmada.name: self.karmada} if self.karmada else {}
+        return clusters | {name: cluster.embedded for name, cluster in self.clusters.items()}
 
     async def __aenter__(self) -> "EmbeddedFleet":
         try:

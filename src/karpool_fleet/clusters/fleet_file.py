@@ -64,15 +64,15 @@ class TimingSpec(_Part, frozen=True):
 
     def delays(self) -> dict[str, Delay]:
         """Raises Invalid naming the field."""
-        found: dict[str, Delay] = {}
+        delays: dict[str, Delay] = {}
         for name in self.__struct_fields__:
             text = getattr(self, name)
             if text is not None:
                 try:
-                    found[name] = parse_delay(text)
+                    delays[name] = parse_delay(text)
                 except Invalid as error:
                     raise error.at(name) from None
-        return found
+        return delays
 
 
 class ClusterSpec(_Part, frozen=True):
@@ -247,8 +247,8 @@ def _check_fault(fault: FaultSpec, clusters: set[str]) -> None:
     if fault.cluster not in clusters:
         raise Invalid("cluster", fault.cluster, f"is not one of the clusters {_listed(clusters)}")
     if len(fault.kinds) != 1:
-        given = " and ".join(fault.kinds) or "nothing"
-        raise Invalid("", given, "exactly one kind of fault must be given")
+        kinds = " and ".join(fault.kinds) or "nothing"
+        raise Invalid("", kinds, "exactly one kind of fault must be given")
     for name in ("at", "lasts", "clock_jump"):
         text = getattr(fault, name)
         if text is None:

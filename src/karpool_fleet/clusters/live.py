@@ -106,15 +106,15 @@ class LiveCluster:
             raise FleetError(f"cluster {self.name}: {error}") from None
 
     def _from_files(self, folder: Path) -> list[Object]:
-        found: list[Object] = []
+        objects: list[Object] = []
         for name in self.spec.files:
             path = (folder / name).resolve()
             if not path.is_relative_to(folder.resolve()):
                 raise FleetError(
                     f"cluster {self.name}: files: {name!r} is outside the folder of the fleet file"
                 )
-            found.extend(read_objects(path))
-        return found
+            objects.extend(read_objects(path))
+        return objects
 
     def _cluster_autoscaler(self) -> Build:
         groups = [
@@ -181,9 +181,9 @@ def _of_file(spec: ClusterSpec, file: Path) -> Catalogue:
 def _zones(spec: ClusterSpec, there: tuple[str, ...]) -> dict[str, str | None]:
     zones = spec.zones or there[:ZONES]
     if unknown := [zone for zone in zones if zone not in there]:
-        known = ", ".join(there)
+        names = ", ".join(there)
         raise FleetError(
-            f"cluster {spec.name}: zones: {unknown[0]!r}: not in {spec.region}; there are {known}"
+            f"cluster {spec.name}: zones: {unknown[0]!r}: not in {spec.region}; there are {names}"
         )
     return dict.fromkeys(zones)
 

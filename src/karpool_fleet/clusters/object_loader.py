@@ -28,10 +28,10 @@ async def load_objects(client: Client, objects: Iterable[Object]) -> int:
     count = 0
     for obj in objects:
         _check(obj)
-        wanted = (str(obj["apiVersion"]), str(obj["kind"]))
-        if wanted not in kinds:
-            kinds[wanted] = await _find(client, *wanted)
-        resource, has_status = kinds[wanted]
+        kind = (str(obj["apiVersion"]), str(obj["kind"]))
+        if kind not in kinds:
+            kinds[kind] = await _find(client, *kind)
+        resource, has_status = kinds[kind]
         status = obj.get("status")
         body = {key: value for key, value in obj.items() if key != "status"}
         namespace = obj["metadata"].get("namespace", "default") if resource.namespaced else None

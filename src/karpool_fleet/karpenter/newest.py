@@ -162,9 +162,9 @@ class Newest(Generic[T]):
                 self._put(item)
                 self._note(item.name)
         until = int(page.resource_version) if page.resource_version.isdecimal() else 0
-        for known in self.objects():
-            if known.name not in listed and _version(known) <= until:
-                self._forget(known)
+        for held in self.objects():
+            if held.name not in listed and _version(held) <= until:
+                self._forget(held)
 
     async def verify(self) -> None:
         """Ask about what the watch has not confirmed for long; until cancelled."""

@@ -133,12 +133,12 @@ class NodeLifecycle:
     def _follow_taints(self, node: Node) -> None:
         before = self._driving_out.pop(node.name, {})
         now = self._clock.monotonic()
-        found = {
+        taints = {
             taint: before.get(taint, now) for taint in node.spec.taints or () if taint.effect == NO_EXECUTE
         }
-        if found:
-            self._driving_out[node.name] = found
-        if found.keys() != before.keys():
+        if taints:
+            self._driving_out[node.name] = taints
+        if taints.keys() != before.keys():
             for key in self._pods_by_node.on(node.name):
                 self._pod_queue.add(key)
 
@@ -180,12 +180,12 @@ class NodeLifecycle:
         return (ready.last_heartbeat_time or "") if ready is not None else ""
 
     async def _mark_unknown(self, node: Node) -> None:
-        known = [condition.type for condition in node.status.conditions or ()] or ["Ready"]
+        condition_types = [condition.type for condition in node.status.conditions or ()] or ["Ready"]
         conditions = [
             condition_patch(
                 kind, "Unknown", "NodeStatusUnknown", self._now(), "Kubelet stopped posting node status."
             )
-            for kind in known
+            for kind in condition_types
         ]
         with suppress(NotFound):
             await self._client.patch(

@@ -183,10 +183,10 @@ def _check(quota: _Quota, resource: ResourceType, obj: Object, *, is_new: bool) 
         message = f"failed quota: {quota.name}: must specify {'; '.join(missing)}"
         raise forbidden(resource, name, message)
     before = quota.charged.get(obj["metadata"]["uid"], {})
-    wanted = {resource: units - before.get(resource, 0) for resource, units in usage.items()}
+    increase = {resource: units - before.get(resource, 0) for resource, units in usage.items()}
     over = {
         resource: units
-        for resource, units in wanted.items()
+        for resource, units in increase.items()
         if units > 0 and quota.used.get(resource, 0) + units > quota.hard[resource]
     }
     if over:

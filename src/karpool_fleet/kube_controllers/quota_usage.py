@@ -47,13 +47,13 @@ def base_of(name: str) -> str:
 
 def parse_hard(hard: Mapping[str, str | int | float]) -> Resources:
     """Raises Invalid naming the entry."""
-    found: Resources = {}
+    usage: Resources = {}
     for name, text in hard.items():
         try:
-            found[name] = resources.amount(base_of(name), text)
+            usage[name] = resources.amount(base_of(name), text)
         except Invalid as error:
             raise error.at("spec.hard") from None
-    return found
+    return usage
 
 
 def show(amounts: Mapping[str, int]) -> dict[str, str]:
@@ -140,7 +140,7 @@ def unstated(hard: Iterable[str], obj: Object) -> list[str]:
     if spec.get("resources"):
         return []  # said for the pod as a whole
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    found = []
+    missing = []
     for name in _STATED:
         if name not in hard:
             continue
@@ -151,8 +151,8 @@ def unstated(hard: Iterable[str], obj: Object) -> list[str]:
             if base_of(name) not in ((container.get("resources") or {}).get(side) or {})
         ]
         if silent:
-            found.append(f"{name} for: {', '.join(silent)}")
-    return found
+            missing.append(f"{name} for: {', '.join(silent)}")
+    return missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,8 +66,8 @@ class FilterVerdict:
 
     def no_preemption(self, without_victims: int) -> str:
         """Preemption in vain: so many nodes hold no pods whose absence would help."""
-        found = {NO_VICTIMS: without_victims, NOT_HELPFUL: self.nodes - without_victims}
-        reasons = sorted(f"{number} {reason}" for reason, number in found.items() if number)
+        counts = {NO_VICTIMS: without_victims, NOT_HELPFUL: self.nodes - without_victims}
+        reasons = sorted(f"{number} {reason}" for reason, number in counts.items() if number)
         return f"0/{self.nodes} nodes are available: {', '.join(reasons)}."
 
 

@@ -57,8 +57,8 @@ class PreferredPodAffinity:
             codes, totals = self._domain(key)
             pulls = by_shape[bound.shape] * bound.count
             placed = codes[bound.node]
-            known = (placed >= 0) & (pulls != 0)
-            np.add.at(totals, placed[known], pulls[known])
+            pulling = (placed >= 0) & (pulls != 0)
+            np.add.at(totals, placed[pulling], pulls[pulling])
 
     def _domain(self, key: str) -> tuple[Int32s, Int64s]:
         known = self._domains.get(key)

@@ -291,14 +291,14 @@ class KubeScheduler:
 
     def _reserved(self, key: ObjectKey, shape: PodShape) -> list[tuple[PodShape, int]]:
         """The pods, as important or more, that other nodes have been promised to."""
-        found: list[tuple[PodShape, int]] = []
+        shapes: list[tuple[PodShape, int]] = []
         for other, promise in self._nominated.items():
             if other == key:
                 continue
             theirs, row = self._cache.shape_of(other), self._cache.board().find(promise.node)
             if theirs is not None and row is not None and theirs.priority >= shape.priority:
-                found.append((theirs, row))
-        return found
+                shapes.append((theirs, row))
+        return shapes
 
     def _refuse(self, queued: QueuedPod) -> None:
         """A pod that cannot be understood is told so, and looked at again when it changes."""

@@ -241,9 +241,9 @@ class Kubelet:
 
     def _start_delay(self, pod: Pod) -> float:
         images = self._images.setdefault(pod.spec.node_name, set())
-        wanted = [container.image for container in pod.spec.containers or ()]
+        image_names = [container.image for container in pod.spec.containers or ()]
         delay = self._settings.start.draw(self._context.random)
-        for image in wanted:
+        for image in image_names:
             if image not in images:
                 delay += self._settings.pull.draw(self._context.random)
                 images.add(image)

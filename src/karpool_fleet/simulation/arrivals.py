@@ -33,11 +33,11 @@ class Arrival:
 
 def arrivals(scenario: Scenario) -> list[Arrival]:
     """Of all workloads, in order of time."""
-    found: list[Arrival] = []
+    arrivals: list[Arrival] = []
     for workload in scenario.workloads:
         draw = Random(f"{scenario.seed}/workload/{workload.name}")  # noqa: S311 - repeatable on purpose
-        found.extend(_of(workload, scenario, draw))
-    return sorted(found, key=lambda arrival: arrival.at)
+        arrivals.extend(_of(workload, scenario, draw))
+    return sorted(arrivals, key=lambda arrival: arrival.at)
 
 
 def _of(workload: ScenarioWorkload, scenario: Scenario, draw: Random) -> Iterator[Arrival]:

@@ -309,9 +309,9 @@ def _check_trace(trace: Trace, clusters: set[str]) -> None:
 def _check_action(action: ScenarioAction, clusters: set[str]) -> None:
     _seconds("at", action.at)
     _check_target(action.cluster, clusters)
-    given = [name for name in ("apply", "scale", "delete") if getattr(action, name) is not None]
-    if len(given) != 1:
-        raise Invalid("", " and ".join(given) or "nothing", "exactly one of apply, scale, delete is needed")
+    actions = [name for name in ("apply", "scale", "delete") if getattr(action, name) is not None]
+    if len(actions) != 1:
+        raise Invalid("", " and ".join(actions) or "nothing", "exactly one of apply, scale, delete is needed")
     if action.apply is not None and not (
         action.apply.get("kind")
         and action.apply.get("apiVersion")

@@ -54,7 +54,7 @@ class Table:
             raise FleetError(
                 f"{self._path}: select: has no column {missing[0]!r}; there are {shown(self.header)}"
             )
-        wanted = [(self.header.index(name), value) for name, value in select.items()]
+        conditions = [(self.header.index(name), value) for name, value in select.items()]
         for number, (line, values) in enumerate(self._read):
             if number % _TELL_EVERY == 0 and self._size:
                 self._progress(min(self._raw.tell() / self._size, 1.0))
@@ -62,7 +62,7 @@ class Table:
                 raise FleetError(
                     f"{self._path}:{line}: has {len(values)} fields, and the header has {len(self.header)}"
                 )
-            if all(values[index] == value for index, value in wanted):
+            if all(values[index] == value for index, value in conditions):
                 yield line, dict(zip(self.header, values, strict=True))
 
     def _checked(self) -> Iterator[tuple[int, list[str]]]:

@@ -342,8 +342,8 @@ def _format(path: Path, header: Sequence[str]) -> _Format:
             f"{path}:1: has no column {', '.join(missing)}, which goes with "
             f"{', '.join(name for name in nearest.columns if name in columns)}"
         )
-    known = "; ".join(", ".join(trace_format.columns) for trace_format in _FORMATS)
-    raise FleetError(f"{path}:1: columns {shown(header)} are not those of a known trace; one of: {known}")
+    formats = "; ".join(", ".join(trace_format.columns) for trace_format in _FORMATS)
+    raise FleetError(f"{path}:1: columns {shown(header)} are not those of a known trace; one of: {formats}")
 
 
 def _check_home(scenario: Scenario, index: int, path: Path, header: Sequence[str]) -> None:

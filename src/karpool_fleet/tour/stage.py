@@ -62,8 +62,8 @@ class TourStage:
     async def pods(self, cluster: str, namespace: str, app: str = "") -> list[Pod]:
         """Those that are meant to stay."""
         chosen = ListOptions(namespace=namespace, label_selector=f"app={app}" if app else "")
-        found = (await self.members[cluster].list(PODS, chosen, into=Pod)).items
-        return [pod for pod in found if not pod.is_terminating and not pod.is_terminal]
+        pods = (await self.members[cluster].list(PODS, chosen, into=Pod)).items
+        return [pod for pod in pods if not pod.is_terminating and not pod.is_terminal]
 
     async def ready(self, cluster: str, namespace: str, name: str) -> int:
         """Ready replicas of a Deployment; 0 where there is none."""
@@ -71,10 +71,10 @@ class TourStage:
 
     async def all_ready(self, cluster: str, namespace: str) -> dict[str, int]:
         """Ready replicas of every Deployment of a namespace."""
-        found = (await self.members[cluster].list(DEPLOYMENTS, ListOptions(namespace=namespace))).items
+        deployments = (await self.members[cluster].list(DEPLOYMENTS, ListOptions(namespace=namespace))).items
         return {
             str(obj["metadata"]["name"]): int((obj.get("status") or {}).get("readyReplicas") or 0)
-            for obj in found
+            for obj in deployments
         }
 
     async def price_per_hour(self, cluster: str, pool: str = "") -> float:
@@ -101,8 +101,8 @@ class TourStage:
 
     async def bindings(self, namespace: str) -> dict[str, Object]:
         """What became of the Deployments of a namespace, by their names."""
-        found = (await self.karmada.list(RESOURCEBINDINGS, ListOptions(namespace=namespace))).items
-        return {str(binding["spec"]["resource"]["name"]): binding for binding in found}
+        bindings = (await self.karmada.list(RESOURCEBINDINGS, ListOptions(namespace=namespace))).items
+        return {str(binding["spec"]["resource"]["name"]): binding for binding in bindings}
 
 
 def placed_by(binding: Object) -> dict[str, int]:

@@ -141,8 +141,8 @@ class DaemonSetController(WorkloadController):
         await forget_old(self, obj, self._revisions, history, partial(self._hashes, obj))
         waiting = [pod for node in ledger.waiting for pod in self._at(obj, node)]
         soon = available_in(waiting, obj["spec"].get("minReadySeconds") or 0, self.clock.now())
-        known = [seconds for seconds in (wait, soon) if seconds is not None]
-        return Requeue(min(known)) if known else None
+        waits = [seconds for seconds in (wait, soon) if seconds is not None]
+        return Requeue(min(waits)) if waits else None
 
     def _assess(self, key: ObjectKey, obj: Object, history: RevisionHistory, ledger: DaemonLedger) -> None:
         """Look again at every node that has changed, or has been waiting, since it was last looked at."""

@@ -123,8 +123,8 @@ class Dependents(Generic[T]):
 
     def unchecked(self, uid: str) -> list[T]:
         """An owner's objects whose labels have not been compared with its selector yet."""
-        found = (self._entries.get(key) for key in self._unchecked.get(uid, ()))
-        return [entry.object for entry in found if entry is not None]
+        entries = (self._entries.get(key) for key in self._unchecked.get(uid, ()))
+        return [entry.object for entry in entries if entry is not None]
 
     def checked(self, uid: str) -> None:
         self._unchecked.pop(uid, None)

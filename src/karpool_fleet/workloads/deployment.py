@@ -100,16 +100,16 @@ def family_of(obj: Object, sets: Sequence[Object]) -> _Family:
 def annotations_of(obj: Object, held: Object, revision: int, bounds: Bounds | None) -> Object:
     """The annotations of the new ReplicaSet: the Deployment's, its revision and, once scaled, its share."""
     given = obj["metadata"].get("annotations") or {}
-    wanted = {**held, **{key: value for key, value in given.items() if key not in _OWN}}
+    annotations = {**held, **{key: value for key, value in given.items() if key not in _OWN}}
     before = _number(held.get(REVISION)) or 0
     if revision > before:
-        wanted[REVISION] = str(revision)
+        annotations[REVISION] = str(revision)
         if before:
             history = [revision for revision in str(held.get(HISTORY, "")).split(",") if revision]
-            wanted[HISTORY] = ",".join([*history, str(before)])
+            annotations[HISTORY] = ",".join([*history, str(before)])
     if bounds is not None:
-        wanted |= {DESIRED: str(bounds.desired), MOST: str(bounds.most)}
-    return wanted
+        annotations |= {DESIRED: str(bounds.desired), MOST: str(bounds.most)}
+    return annotations
 
 
 class DeploymentController(WorkloadController):
@@ -272,8 +272,8 @@ class DeploymentController(WorkloadController):
     async def _patch_set(self, target: Object, patch: Object) -> Object:
         """Raises Conflict when the ReplicaSet is not as we know it: decide again."""
         meta = target["metadata"]
-        known = {"resourceVersion": meta["resourceVersion"]}
-        patch = {**patch, "metadata": {**patch.get("metadata", {}), **known}}
+        precondition = {"resourceVersion": meta["resourceVersion"]}
+        patch = {**patch, "metadata": {**patch.get("metadata", {}), **precondition}}
         answer = await self.client.patch(REPLICASETS, meta["name"], patch, namespace=meta["namespace"])
         self._sets.assume(answer)
         return answer

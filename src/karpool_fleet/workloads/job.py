@@ -290,5 +290,5 @@ def _deadline_in(obj: Object, now: float) -> float | None:
 
 
 def _sooner(*waits: float | None) -> Requeue | None:
-    known = [wait for wait in waits if wait is not None]
-    return Requeue(min(known)) if known else None
+    due = [wait for wait in waits if wait is not None]
+    return Requeue(min(due)) if due else None

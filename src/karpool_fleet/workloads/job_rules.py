@@ -158,13 +158,13 @@ def wanted_active(spec: Object, count: JobTally) -> int:
 
 def free_indexes(spec: Object, count: JobTally, many: int) -> list[int]:
     taken = count.completed | {index for pod in count.active if (index := index_of(pod)) is not None}
-    found: list[int] = []
+    indexes: list[int] = []
     for index in range(spec.get("completions") or 0):
-        if len(found) == many:
+        if len(indexes) == many:
             break
         if index not in taken:
-            found.append(index)
-    return found
+            indexes.append(index)
+    return indexes
 
 
 def next_start(pods: Iterable[Pod]) -> float:

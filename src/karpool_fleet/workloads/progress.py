@@ -91,13 +91,13 @@ def is_complete(bounds: Bounds, status: Object) -> bool:
 def _available(conditions: list[Object], bounds: Bounds, status: Object, now: float) -> list[Object]:
     available = status.get("availableReplicas", 0)
     enough = available >= bounds.least_available
-    wanted = {
+    next_status = {
         "type": AVAILABLE,
         "status": "True" if enough else "False",
         "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
         "message": "Enough replicas are available." if enough else "Too few replicas are available.",
     }
-    return _updated(conditions, wanted, now)
+    return _updated(conditions, next_status, now)
 
 
 def _progressing(

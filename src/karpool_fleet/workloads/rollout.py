@@ -125,11 +125,11 @@ def rescale(bounds: Bounds, parts: Sequence[RolloutPart], new: RolloutPart | Non
 
 def _share(part: RolloutPart, bounds: Bounds, reported: int, allowed: int) -> int:
     if bounds.desired == 0:
-        wanted = -part.size
+        change = -part.size
     else:
         before = part.most or reported or part.size
-        wanted = _round(part.size * bounds.most, before) - part.size
-    return min(wanted, allowed) if allowed > 0 else max(wanted, allowed)
+        change = _round(part.size * bounds.most, before) - part.size
+    return min(change, allowed) if allowed > 0 else max(change, allowed)
 
 
 def _round(numerator: int, denominator: int) -> int:

@@ -128,15 +128,15 @@ def status_of(obj: Object, pods: Mapping[int, Pod], history: RevisionHistory, no
     rules = rules_of(obj["spec"])
     min_ready = obj["spec"].get("minReadySeconds") or 0
     update = history.update["metadata"]["name"]
-    known = {revision["metadata"]["name"]: hash_of(revision) for revision in history.all}
+    hashes = {revision["metadata"]["name"]: hash_of(revision) for revision in history.all}
     current = before.get("currentRevision")
-    current = current if current in known else update
+    current = current if current in hashes else update
     alive = [pod for pod in pods.values() if not pod.is_terminating]
     counts = {
         "readyReplicas": sum(is_ready(pod) for pod in pods.values()),
         "availableReplicas": sum(is_available(pod, min_ready, now) for pod in alive),
-        "currentReplicas": sum(pod.labels.get(REVISION_HASH) == known[current] for pod in alive),
-        "updatedReplicas": sum(pod.labels.get(REVISION_HASH) == known[update] for pod in alive),
+        "currentReplicas": sum(pod.labels.get(REVISION_HASH) == hashes[current] for pod in alive),
+        "updatedReplicas": sum(pod.labels.get(REVISION_HASH) == hashes[update] for pod in alive),
     }
     done = counts["updatedReplicas"] == len(pods) == counts["readyReplicas"] == rules.replicas
     if done and rules.partition is not None:
@@ -231,12 +231,12 @@ class StatefulSetController(WorkloadController):
     def _numbered(self, obj: Object) -> dict[int, Pod]:
         """Its pods by ordinal; a pod whose name is not of the set's making is left alone."""
         prefix = f"{obj['metadata']['name']}-"
-        found = {}
+        pods_by_number = {}
         for pod in self._pods.of(obj["metadata"]["uid"]):
             number = pod.name.removeprefix(prefix)
             if pod.name.startswith(prefix) and number.isascii() and number.isdigit() and len(number) < 10:
-                found[int(number)] = pod
-        return found
+                pods_by_number[int(number)] = pod
+        return pods_by_number
 
     def _used(self, obj: Object, history: RevisionHistory, pods: Mapping[int, Pod]) -> list[str]:
         current = (obj.get("status") or {}).get("currentRevision")

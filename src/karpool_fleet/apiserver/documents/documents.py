@@ -45,8 +45,8 @@ class Documents:
         if self._generation != self._registry.generation:
             self._generation = self._registry.generation
             registered = self._registry.all()
-            known = {(resource.group, resource.version, resource.plural) for resource in registered}
-            missing = [r for r in self._reviews if (r.group, r.version, r.plural) not in known]
+            identities = {(resource.group, resource.version, resource.plural) for resource in registered}
+            missing = [r for r in self._reviews if (r.group, r.version, r.plural) not in identities]
             self._types = [*registered, *missing]
             self._made.clear()
 
@@ -78,11 +78,11 @@ class Documents:
         return None
 
     def _digests(self) -> dict[str, str]:
-        found = {}
+        documents = {}
         for path in openapi.group_version_paths(self._types):
             document = openapi.v3_document(self._types, path)
-            found[path] = openapi.digest(msgspec.json.encode(document))
-        return found
+            documents[path] = openapi.digest(msgspec.json.encode(document))
+        return documents
 
 
 def _is_document(path: str) -> bool:

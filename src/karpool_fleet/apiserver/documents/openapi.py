@@ -114,17 +114,17 @@ def _public(definition: Mapping[str, Any]) -> Object:
 
 
 def _references(schema: Any) -> list[str]:
-    found: list[str] = []
+    references: list[str] = []
     pending = [schema]
     while pending:
         item = pending.pop()
         if isinstance(item, dict):
             if isinstance(reference := item.get("$ref"), str):
-                found.append(reference.removeprefix(_V3))
+                references.append(reference.removeprefix(_V3))
             pending.extend(item.values())
         elif isinstance(item, list):
             pending.extend(item)
-    return found
+    return references
 
 
 def _paths(resource: ResourceType, operation: Operation) -> list[tuple[str, Object]]:
@@ -133,14 +133,14 @@ def _paths(resource: ResourceType, operation: Operation) -> list[tuple[str, Obje
     allowed = verbs(resource)
     many = {"get": "list", "post": "create", "delete": "deletecollection"}
     one = {"get": "get", "put": "update", "patch": "patch", "delete": "delete"}
-    found = []
+    items = []
     for path, methods in ((collection, many), (f"{collection}/{{name}}", one)):
         item: Object = {
             method: operation(resource, method, verb) for method, verb in methods.items() if verb in allowed
         }
         if item:
-            found.append((path, item))
-    return found
+            items.append((path, item))
+    return items
 
 
 def _operation_id(resource: ResourceType, verb: str) -> str:

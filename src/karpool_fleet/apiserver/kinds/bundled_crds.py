@@ -40,10 +40,10 @@ def bundled_crds(names: Iterable[str] = (*KARPENTER, *KARMADA)) -> list[Object]:
 @cache
 def _definitions() -> dict[str, str]:
     """Definitions by name, as JSON: the files share parts of themselves through aliases."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     folder = resources.files("karpool_fleet.apiserver").joinpath("data", "crds")
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
         for definition in document["items"] if document["kind"] == "List" else [document]:
-            found[definition["metadata"]["name"]] = json.dumps(definition)
-    return found
+            texts[definition["metadata"]["name"]] = json.dumps(definition)
+    return texts

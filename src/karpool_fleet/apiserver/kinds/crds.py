@@ -208,11 +208,11 @@ def _change_errors(crd: Object, old: Object) -> list[FieldError]:
         if before != after:
             detail = f"cannot be changed (it is {before!r}); delete the definition and create another"
             errors.append(_invalid(f"spec.{'.'.join(path)}", after, detail))
-    known = {version.get("name") for version in new_spec.get("versions") or ()}
+    names = {version.get("name") for version in new_spec.get("versions") or ()}
     for stored in (old.get("status") or {}).get("storedVersions") or ():
-        if stored not in known:
+        if stored not in names:
             detail = f"{stored} still holds stored objects; keep it as a version that is not served"
-            errors.append(_invalid("spec.versions", sorted(filter(None, known)), detail))
+            errors.append(_invalid("spec.versions", sorted(filter(None, names)), detail))
     return errors
 
 
@@ -252,10 +252,10 @@ def _condition(kind: str, status: str, reason: str, message: str) -> Object:
 def _set_condition(conditions: list[Object], condition: Object, now: float) -> None:
     """Replace the condition of that type; its time moves only when its status does."""
     since = rfc3339(now)
-    for known in conditions:
-        if known.get("type") == condition["type"] and known.get("status") == condition["status"]:
-            since = known.get("lastTransitionTime") or since
-    conditions[:] = [known for known in conditions if known.get("type") != condition["type"]]
+    for before in conditions:
+        if before.get("type") == condition["type"] and before.get("status") == condition["status"]:
+            since = before.get("lastTransitionTime") or since
+    conditions[:] = [before for before in conditions if before.get("type") != condition["type"]]
     conditions.append({**condition, "lastTransitionTime": since})
 
 
@@ -270,7 +270,7 @@ def _say_unsupported(crd: Object, conditions: list[Object], now: float) -> None:
         message = f"not evaluated: {'; '.join(unread)}"[:_MESSAGE_MAX]
         _set_condition(conditions, _condition(RULES, "False", "UnsupportedRules", message), now)
     else:
-        conditions[:] = [known for known in conditions if known.get("type") != RULES]
+        conditions[:] = [other for other in conditions if other.get("type") != RULES]
 
 
 def storage_version(crd: Object) -> str:

@@ -22,16 +22,16 @@ class Registry:
         for resource in types:
             self._by_path[resource.group, resource.version, resource.plural] = resource
             versions = self._served.setdefault(resource.group_resource, [])
-            versions[:] = [known for known in versions if known.version != resource.version] + [resource]
+            versions[:] = [served for served in versions if served.version != resource.version] + [resource]
             self._by_kind.setdefault((resource.group, resource.kind), resource)
         self.generation += 1
 
     def replace(self, group_resource: str, types: Iterable[ResourceType]) -> None:
         """Serve exactly `types` as the versions of one resource."""
-        for known in self._served.pop(group_resource, []):
-            self._by_path.pop((known.group, known.version, known.plural), None)
-            if self._by_kind.get((known.group, known.kind)) is known:
-                del self._by_kind[known.group, known.kind]
+        for resource in self._served.pop(group_resource, []):
+            self._by_path.pop((resource.group, resource.version, resource.plural), None)
+            if self._by_kind.get((resource.group, resource.kind)) is resource:
+                del self._by_kind[resource.group, resource.kind]
         self.add(types)
 
     def remove(self, group_resource: str) -> None:

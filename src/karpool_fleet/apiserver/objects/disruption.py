@@ -71,12 +71,12 @@ class DisruptionBudgets:
 
     def selecting(self, pod: StoredObject) -> list[StoredObject]:
         """The budgets a pod belongs to."""
-        found = (
+        budgets = (
             self._budgets.get(pod.namespace, name)
             for name, members in self._members.get(pod.namespace, {}).items()
             if members.selects(pod)
         )
-        return [budget for budget in found if budget is not None]
+        return [budget for budget in budgets if budget is not None]
 
     def refresh(self, budget: StoredObject) -> StoredObject:
         """Recount a budget now; the record with its present status. O(pods it selects)."""

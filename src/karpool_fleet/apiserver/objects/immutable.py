@@ -27,24 +27,24 @@ def errors(resource: ResourceType, subresource: str, new: Object, old: Object) -
     """What an update through `subresource` ("" for the object itself) must not have changed."""
     if subresource not in ("", "scale"):
         return _finalizer_errors(new["metadata"], old["metadata"])
-    found = [
+    changed = [
         FieldError(path, _at(new, path), "FieldValueInvalid", _SAME)
         for path in _FIXED.get(resource.group_resource, ())
         if _at(old, path) is not None and _at(new, path) != _at(old, path)
     ]
     match resource.group_resource:
         case "pods":
-            found += _pod_errors(new, old)
+            changed += _pod_errors(new, old)
         case "secrets" | "configmaps" if old.get("immutable") is True:
-            found += [
+            changed += [
                 FieldError(field, None, "FieldValueForbidden", "the object is marked immutable")
                 for field in ("data", "binaryData", "immutable")
                 if new.get(field) != old.get(field)
             ]
         case "services":
-            found += _service_errors(new, old)
-    found += _finalizer_errors(new["metadata"], old["metadata"])
-    return found
+            changed += _service_errors(new, old)
+    changed += _finalizer_errors(new["metadata"], old["metadata"])
+    return changed
 
 
 def _at(obj: Object, path: str) -> Any:

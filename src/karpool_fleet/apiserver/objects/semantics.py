@@ -32,17 +32,17 @@ def _workload(obj: Object, old: Object | None) -> list[FieldError]:
         compiled = decode(selector, LabelSelector).compile()
     except Invalid as error:
         return [FieldError(f"spec.selector.{error.path}", error.value, "FieldValueInvalid", error.reason)]
-    found = []
+    errors = []
     labels = _at(obj, "spec", "template", "metadata", "labels") or {}
     if not compiled.matches(labels):
         detail = "spec.selector does not select pods with these labels"
-        found.append(FieldError("spec.template.metadata.labels", labels, "FieldValueInvalid", detail))
+        errors.append(FieldError("spec.template.metadata.labels", labels, "FieldValueInvalid", detail))
     policy = _at(obj, "spec", "template", "spec", "restartPolicy")
     if policy not in (None, "Always"):
         path = "spec.template.spec.restartPolicy"
-        found.append(FieldError(path, policy, "FieldValueNotSupported", "only Always is possible here"))
-    found += _pod_spec(_at(obj, "spec", "template", "spec") or {}, "spec.template.spec")
-    return found
+        errors.append(FieldError(path, policy, "FieldValueNotSupported", "only Always is possible here"))
+    errors += _pod_spec(_at(obj, "spec", "template", "spec") or {}, "spec.template.spec")
+    return errors
 
 
 def _job(obj: Object, old: Object | None) -> list[FieldError]:
@@ -55,24 +55,24 @@ def _job(obj: Object, old: Object | None) -> list[FieldError]:
 
 def _budget(obj: Object, old: Object | None) -> list[FieldError]:
     spec = obj.get("spec") or {}
-    found = []
+    errors = []
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         detail = "minAvailable and maxUnavailable exclude each other"
-        found.append(FieldError("spec", None, "FieldValueInvalid", detail))
+        errors.append(FieldError("spec", None, "FieldValueInvalid", detail))
     for field in ("minAvailable", "maxUnavailable"):
         if spec.get(field) is not None:
             try:
                 scaled(spec[field], 0, f"spec.{field}")
             except Invalid as error:
-                found.append(FieldError(error.path, error.value, "FieldValueInvalid", error.reason))
+                errors.append(FieldError(error.path, error.value, "FieldValueInvalid", error.reason))
     try:
         if spec.get("selector") is not None:
             decode(spec["selector"], LabelSelector).compile()
     except Invalid as error:
-        found.append(
+        errors.append(
             FieldError(f"spec.selector.{error.path}", error.value, "FieldValueInvalid", error.reason)
         )
-    return found
+    return errors
 
 
 def _pod(obj: Object, old: Object | None) -> list[FieldError]:

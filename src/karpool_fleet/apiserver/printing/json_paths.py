@@ -38,12 +38,12 @@ def compile_path(text: str) -> Callable[[Any], list[Any]]:
     steps = tuple(_steps(text.strip().removeprefix("{").removesuffix("}").removeprefix("$")))
 
     def find(obj: Any) -> list[Any]:
-        found = [obj]
+        values = [obj]
         for step in steps:
-            found = [value for item in found for value in step(item)]
-            if not found:
+            values = [value for item in values for value in step(item)]
+            if not values:
                 break
-        return found
+        return values
 
     return find
 

@@ -27,8 +27,8 @@ def _service_address(obj: Object, kind: str) -> str:
     if kind != "LoadBalancer":
         return ",".join(external) or NONE
     entries = (status_of(obj).get("loadBalancer") or {}).get("ingress") or ()
-    found = [entry.get("ip") or entry.get("hostname") or "" for entry in entries] + external
-    return ",".join(filter(None, found)) or "<pending>"
+    addresses = [entry.get("ip") or entry.get("hostname") or "" for entry in entries] + external
+    return ",".join(filter(None, addresses)) or "<pending>"
 
 
 def _service_port(port: Object) -> str:
@@ -37,12 +37,12 @@ def _service_port(port: Object) -> str:
 
 
 def _endpoints(obj: Object, now: float) -> list[Cell]:
-    found: list[str] = []
+    texts: list[str] = []
     for subset in obj.get("subsets") or ():
         addresses = [entry.get("ip", "") for entry in subset.get("addresses") or ()]
         ports = [port.get("port") for port in subset.get("ports") or ()]
-        found += [f"{ip}:{port}" for ip in addresses for port in ports] if ports else addresses
-    return [_shortened(found), age_of(obj, now)]
+        texts += [f"{ip}:{port}" for ip in addresses for port in ports] if ports else addresses
+    return [_shortened(texts), age_of(obj, now)]
 
 
 def _shortened(values: list[str], most: int = 3) -> str:

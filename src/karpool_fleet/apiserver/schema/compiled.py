@@ -101,13 +101,13 @@ def compile_schema(schema: Mapping[str, Any]) -> StructuralSchema:
 
 def unsupported_rules(root: SchemaNode) -> list[tuple[str, str, str]]:
     """Validation rules that are not evaluated: (field path, rule, what is not supported)."""
-    found: list[tuple[str, str, str]] = []
+    rules: list[tuple[str, str, str]] = []
     pending = [("", root)]
     while pending:
         path, node = pending.pop()
-        found.extend((path.lstrip(".") or "<root>", rule, why) for rule, why in node.unread_rules)
+        rules.extend((path.lstrip(".") or "<root>", rule, why) for rule, why in node.unread_rules)
         pending.extend((path + step, child) for step, child in node.children())
-    return sorted(found)
+    return sorted(rules)
 
 
 def _descend(node: SchemaNode | None, path: tuple[str, ...]) -> SchemaNode | None:

@@ -19,12 +19,12 @@ _TYPE_NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", in
 
 def violations(node: SchemaNode, value: Any, path: str = "") -> list[FieldError]:
     """At most ERRORS_MAX problems, in document order."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for error in _walk(node, value, path):
-        found.append(error)
-        if len(found) >= ERRORS_MAX:
+        errors.append(error)
+        if len(errors) >= ERRORS_MAX:
             break
-    return found
+    return errors
 
 
 def _walk(node: SchemaNode, value: Any, path: str) -> Iterator[FieldError]:

@@ -209,12 +209,12 @@ def _is_valid(pair: Pair, now: datetime, hosts: Iterable[str]) -> bool:
     certificate = x509.load_pem_x509_certificate(pair.certificate)
     if not certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc - RENEW_BEFORE:
         return False
-    wanted = {_general_name(host) for host in hosts}
+    names = {_general_name(host) for host in hosts}
     try:
         covered = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return not wanted
-    return wanted <= set(covered)
+        return not names
+    return names <= set(covered)
 
 
 def _issued_by(authority: Pair, server: Pair) -> bool:

@@ -201,8 +201,8 @@ class ObjectStore:
         return self._by_uid.get(uid)
 
     def dependents(self, uid: str) -> list[StoredObject]:
-        found = (self._by_uid.get(dependent) for dependent in self._dependents.get(uid, ()))
-        return [record for record in found if record is not None]
+        dependents = (self._by_uid.get(dependent) for dependent in self._dependents.get(uid, ()))
+        return [record for record in dependents if record is not None]
 
     def _install(self, record: StoredObject, previous: StoredObject | None) -> None:
         if previous is not None and (previous.owners or previous.uid != record.uid):

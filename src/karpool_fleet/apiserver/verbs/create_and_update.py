@@ -149,8 +149,8 @@ def track(cluster: ServedCluster, intent: Intent, old: Object | None, new: Objec
     """
     if intent.applying:
         return
-    known = (old or new)["metadata"].get("managedFields") or new["metadata"].get("managedFields")
-    if not known and not cluster.track_fields:
+    managed_fields = (old or new)["metadata"].get("managedFields") or new["metadata"].get("managedFields")
+    if not managed_fields and not cluster.track_fields:
         return
     track_update(
         old,

@@ -96,8 +96,8 @@ def _position(collection: Collection, field: str) -> int:
         return _NAMESPACE
     if field in collection.field_names and field != READY:
         return collection.field_names.index(field)
-    known = ["metadata.name", "metadata.namespace", *(f for f in collection.field_names if f != READY)]
+    fields = ["metadata.name", "metadata.namespace", *(f for f in collection.field_names if f != READY)]
     raise bad_request(
         f"fieldSelector: {field[:80]!r} is not supported for {collection.group_resource}; "
-        f"supported: {', '.join(known)}"
+        f"supported: {', '.join(fields)}"
     )

@@ -58,10 +58,10 @@ def _with_spec(old: Object, sent: Object, fields: Object) -> Object:
 
 def _resized(old: Object, sent: Object) -> list[Any]:
     """The stored containers with the resources that were sent for them."""
-    wanted = {c.get("name"): c for c in _spec(sent).get("containers") or () if isinstance(c, dict)}
+    containers = {c.get("name"): c for c in _spec(sent).get("containers") or () if isinstance(c, dict)}
     resized = []
     for container in _spec(old).get("containers") or ():
-        update = wanted.get(container.get("name"), {})
+        update = containers.get(container.get("name"), {})
         fields = {key: update[key] for key in ("resources", "resizePolicy") if key in update}
         resized.append({**container, **fields})
     return resized

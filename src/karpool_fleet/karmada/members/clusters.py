@@ -64,11 +64,11 @@ def _by_condition(cluster: Object, settings: ClusterSettings, now: float) -> lis
     if ready["status"] == "True":
         return []
     key = UNREACHABLE if ready["status"] == "Unknown" else NOT_READY
-    wanted = [(key, NO_SCHEDULE)]
+    taints = [(key, NO_SCHEDULE)]
     lasted = now - parse_rfc3339(ready["lastTransitionTime"])
     if settings.no_execute_after is not None and lasted >= settings.no_execute_after:
-        wanted.append((key, NO_EXECUTE))
-    return wanted
+        taints.append((key, NO_EXECUTE))
+    return taints
 
 
 _OWN = frozenset(
@@ -195,8 +195,8 @@ class ClusterController:
         message = (
             f"Cluster status controller {'never posted' if never else 'stopped posting'} cluster status."
         )
-        wanted = {"type": "Ready", "status": "Unknown", "reason": reason, "message": message}
-        conditions = upsert_condition(held, wanted, rfc3339(self._context.clock.now()))
+        condition = {"type": "Ready", "status": "Unknown", "reason": reason, "message": message}
+        conditions = upsert_condition(held, condition, rfc3339(self._context.clock.now()))
         return await self._patch(cluster, {"status": {"conditions": conditions}}, subresource="status")
 
     async def _taint(self, cluster: Object) -> Object:
@@ -236,6 +236,6 @@ class ClusterController:
     async def _patch(self, cluster: Object, patch: Object, *, subresource: str = "") -> Object:
         """Raises Conflict when the cluster is not as we know it: look again."""
         meta = cluster["metadata"]
-        known = {"resourceVersion": meta["resourceVersion"]}
-        patch = {**patch, "metadata": {**patch.get("metadata", {}), **known}}
+        precondition = {"resourceVersion": meta["resourceVersion"]}
+        patch = {**patch, "metadata": {**patch.get("metadata", {}), **precondition}}
         return await self._client.patch(CLUSTERS, meta["name"], patch, subresource=subresource)

@@ -138,10 +138,10 @@ class TaintManager:
         spec = evict(binding["spec"], name, task)
         if spec is None:
             return None
-        known = {"resourceVersion": binding["metadata"]["resourceVersion"]}
+        precondition = {"resourceVersion": binding["metadata"]["resourceVersion"]}
         try:
             await self._client.patch(
-                ref.resource, ref.name, {"metadata": known, "spec": spec}, namespace=ref.where
+                ref.resource, ref.name, {"metadata": precondition, "spec": spec}, namespace=ref.where
             )
         except NotFound:
             return None

@@ -203,11 +203,11 @@ def replaced(old: object, new: object) -> object:
 def claim_patch(obj: Object, claim: Claim | None) -> Object:
     """A merge patch of the metadata with which an object belongs to `claim` alone, or to nobody."""
     meta, patch = obj["metadata"], {}
-    wanted = (
+    fields = (
         ("labels", CLAIM_LABELS, claim.labels if claim else {}),
         ("annotations", CLAIM_ANNOTATIONS, claim.annotations if claim else {}),
     )
-    for field, keys, values in wanted:
+    for field, keys, values in fields:
         held = meta.get(field) or {}
         changes = {key: values.get(key) for key in keys if held.get(key) != values.get(key)}
         if changes:

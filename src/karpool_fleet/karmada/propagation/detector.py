@@ -235,8 +235,8 @@ class ResourceDetector:
     async def _write_binding(self, binding: Object, patch: Object) -> None:
         """Raises Conflict when the binding is not as we know it: decide again."""
         meta = binding["metadata"]
-        known = {"resourceVersion": meta["resourceVersion"]}
-        patch = {**patch, "metadata": {**patch.get("metadata", {}), **known}}
+        precondition = {"resourceVersion": meta["resourceVersion"]}
+        patch = {**patch, "metadata": {**patch.get("metadata", {}), **precondition}}
         resource = RESOURCEBINDINGS if meta.get("namespace") else CLUSTERRESOURCEBINDINGS
         await self._client.patch(resource, meta["name"], patch, namespace=meta.get("namespace"))
 

@@ -264,8 +264,8 @@ class ExecutionController:
 
     async def _say(self, work: Object, condition_type: str, status: str, reason: str, message: str) -> Object:
         held = (work.get("status") or {}).get("conditions") or []
-        wanted = {"type": condition_type, "status": status, "reason": reason, "message": message}
-        conditions = upsert_condition(held, wanted, rfc3339(self._context.clock.now()))
+        condition = {"type": condition_type, "status": status, "reason": reason, "message": message}
+        conditions = upsert_condition(held, condition, rfc3339(self._context.clock.now()))
         if conditions == held:
             return work
         meta = work["metadata"]

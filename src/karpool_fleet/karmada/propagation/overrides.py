@@ -51,8 +51,10 @@ def means(policy: Object, manifest: Object) -> int:
 
 
 def _in_order(policies: Iterable[Object], manifest: Object) -> list[Object]:
-    found = [(means(policy, manifest), policy["metadata"]["name"], policy) for policy in policies]
-    return [policy for exact, _, policy in sorted(found, key=lambda match: match[:2]) if exact > MISMATCH]
+    applicable = [(means(policy, manifest), policy["metadata"]["name"], policy) for policy in policies]
+    return [
+        policy for exact, _, policy in sorted(applicable, key=lambda match: match[:2]) if exact > MISMATCH
+    ]
 
 
 def _rules(spec: Object, cluster: Object) -> Iterable[Object]:

@@ -94,12 +94,12 @@ def is_live(policy: Object) -> bool:
 
 def best(policies: Iterable[Object], template: Object) -> Object | None:
     """The policy that comes first among those that mean the template."""
-    found = [
+    matching = [
         ((-priority_of(policy), -exact, policy["metadata"]["name"]), policy)
         for policy in policies
         if is_live(policy) and (exact := match_policy(policy, template)) > MISMATCH
     ]
-    return min(found, key=lambda pair: pair[0])[1] if found else None
+    return min(matching, key=lambda pair: pair[0])[1] if matching else None
 
 
 def choose(

@@ -58,9 +58,9 @@ def _item(work: Object) -> Object:
 
 
 def is_fully_applied(spec: Object, items: Sequence[Object]) -> bool:
-    wanted = {target["name"] for target in targets_of(spec)}
+    names = {target["name"] for target in targets_of(spec)}
     there = {item["clusterName"] for item in items if item.get("applied")}
-    return bool(wanted) and wanted <= there
+    return bool(names) and names <= there
 
 
 class BindingStatusController:
@@ -153,11 +153,11 @@ class BindingStatusController:
         if not patch:
             return
         # The list of conditions is replaced as a whole: never write over a scheduler's newer one.
-        known = {"resourceVersion": binding["metadata"]["resourceVersion"]}
+        precondition = {"resourceVersion": binding["metadata"]["resourceVersion"]}
         await self._client.patch(
             ref.resource,
             ref.name,
-            {"metadata": known, "status": patch},
+            {"metadata": precondition, "status": patch},
             namespace=ref.where,
             subresource="status",
         )

@@ -84,15 +84,15 @@ async def api_enablements(connection: Connection) -> list[Object]:
     versions = ["v1"]
     for group in (await client.get_path("/apis")).get("groups") or ():
         versions.extend(version["groupVersion"] for version in group["versions"])
-    found: list[Object] = []
+    conditions: list[Object] = []
     for version in sorted(versions):
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         entries = (await client.get_path(root)).get("resources") or ()
         kinds = sorted((entry["name"], entry["kind"]) for entry in entries if "/" not in entry["name"])
-        found.append(
+        conditions.append(
             {"groupVersion": version, "resources": [{"name": name, "kind": kind} for name, kind in kinds]}
         )
-    return found
+    return conditions
 
 
 class _Definition(Wire, frozen=True):

@@ -86,7 +86,7 @@ class Candidates:
         self, now: float, *, refuse: Callable[[NodeClaim, Node | None, str], None]
     ) -> list[DisruptionCandidate]:
         """`refuse` is told of nodes that are none, with the reason; empty when nobody needs to know."""
-        found: list[DisruptionCandidate] = []
+        candidates: list[DisruptionCandidate] = []
         for claim in self._view.claims.objects():
             if self._is_queued(claim.name):
                 continue
@@ -95,8 +95,8 @@ class Candidates:
             if reason:
                 refuse(claim, node, reason)
             elif node is not None:
-                found.append(self._candidate(claim, node))
-        return sorted(found, key=lambda candidate: (-candidate.rank, candidate.name))
+                candidates.append(self._candidate(claim, node))
+        return sorted(candidates, key=lambda candidate: (-candidate.rank, candidate.name))
 
     def _blocked(self, claim: NodeClaim, node: Node | None, now: float) -> str:
         if node is None:

@@ -161,10 +161,10 @@ class Simulator:
             if values.min_values is None:
                 continue
             labels = (instance_type.requirements.get(key) for instance_type in types)
-            found = {
+            values_left = {
                 value for label in labels if label is not None for value in label.values if value in values
             }
-            if len(found) < values.min_values:
+            if len(values_left) < values.min_values:
                 return False
         return True
 

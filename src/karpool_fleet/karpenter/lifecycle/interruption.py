@@ -79,10 +79,10 @@ class Interruptions:
                 await self._view.claims.delete(claim)
 
     async def _terminate_machines_without_claim(self) -> None:
-        known = {claim.metadata.uid for claim in self._view.claims.objects()}
+        uids = {claim.metadata.uid for claim in self._view.claims.objects()}
         for instance in list(self._cloud.instances.values()):
             uid = instance.tags.get(CLAIM_TAG, "")
-            if instance.tags.get(CLUSTER_TAG) != self._cluster or not uid or uid in known:
+            if instance.tags.get(CLUSTER_TAG) != self._cluster or not uid or uid in uids:
                 continue
             if self._clock.monotonic() - instance.launched_at < self._shared.settings.orphan_seconds:
                 continue

@@ -129,7 +129,7 @@ def invalid(pool: NodePool) -> str:
         return str(error)
     kinds = compiled.requirements.get(CAPACITY_TYPE)
     if kinds is not None and not kinds.complement:
-        known = [kind for kind in _CAPACITY_TYPES if kind in kinds]
-        if len(known) < max(1, kinds.min_values or 0):
+        capacity_types = [kind for kind in _CAPACITY_TYPES if kind in kinds]
+        if len(capacity_types) < max(1, kinds.min_values or 0):
             return f"requirement {CAPACITY_TYPE} has too few of {', '.join(_CAPACITY_TYPES)}"
     return ""

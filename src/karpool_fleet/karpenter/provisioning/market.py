@@ -121,7 +121,7 @@ class LaunchMarket:
         need = requested(claim.spec)
         pool = PoolOfferings(
             CompiledPool(claim.pool_name, requirements=wanted),
-            [self.overlaid(claim.pool_name, each) for each in self.catalogue.types.values()],
+            [self.overlaid(claim.pool_name, offered) for offered in self.catalogue.types.values()],
             self.catalogue.label_keys,
         )
         sold: list[Priced] = []

@@ -167,7 +167,7 @@ class Provisioner:
 
     def pools(self) -> list[CompiledPool]:
         """Those that may launch now. A pool without any type to launch says so."""
-        found: list[CompiledPool] = []
+        pools: list[CompiledPool] = []
         for node_pool in self._view.pools.objects():
             ready = condition(node_pool.status.conditions, READY) if node_pool.status is not None else None
             if ready is None or ready.status != "True":
@@ -182,8 +182,8 @@ class Provisioner:
                 message = "NodePool requirements filtered out all compatible available instance types"
                 self._say.say(NODEPOOLS, node_pool, "Warning", "NoCompatibleInstanceTypes", message)
                 continue
-            found.append(pool)
-        return found
+            pools.append(pool)
+        return pools
 
     async def _create(self, planned: PlannedNode) -> NodeClaim | None:
         pool = self._view.pools.get(planned.pool)
@@ -271,12 +271,12 @@ class Provisioner:
 def demand(whole: Snapshot, view: KarpenterState, now: float) -> list[PendingPod]:
     """Pods that wait, pods that will have to leave their node, and those that buffers stand for."""
     snapshot = whole.room
-    found = [PendingPod(name, shape, "", name) for name, shape in whole.buffers.shapes.items()]
+    pending = [PendingPod(name, shape, "", name) for name, shape in whole.buffers.shapes.items()]
     for key, pod in view.provisionable.items():
         name = str(key)
         shape = snapshot.pending.get(name)
         if shape is not None and not refuses_pools(pod) and not refusal(pod):
-            found.append(_pending(name, pod, snapshot, shape))
+            pending.append(_pending(name, pod, snapshot, shape))
     for existing_node in view.leaving():
         row = snapshot.find(existing_node)
         if row is None:
@@ -285,8 +285,8 @@ def demand(whole: Snapshot, view: KarpenterState, now: float) -> list[PendingPod
         for key, pod in view.pods_on(existing_node).items():
             name = str(key)
             if name in shapes and is_currently_reschedulable(pod, view, now):
-                found.append(_pending(name, pod, snapshot, shapes[name]))
-    return found
+                pending.append(_pending(name, pod, snapshot, shapes[name]))
+    return pending
 
 
 def _pending(name: str, pod: Pod, snapshot: Room, shape: int) -> PendingPod:
