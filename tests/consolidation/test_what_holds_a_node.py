@@ -30,6 +30,9 @@ HELD = {
     "buffer": ("buffer_pods", "its room is kept by capacity buffer team/headroom"),
     "buffer-of-a-workload": ("buffer_pods", "its room is kept by capacity buffer team/headroom"),
     "buffer-contradicts-itself": ("buffer_unreadable", "must have one of podTemplateRef and scalableRef"),
+    "volume-limit": ("not_cheaper", "no new node for its pods costs less than $0.0960 per hour"),
+    "unhealthy": ("unhealthy", "its condition NetworkingReady is False"),
+    "reservation": ("score", "score 0.00 < threshold 0.50 of nodepool general"),
     "until": ("pod_do_not_disrupt", "pod team/web asks not to be disturbed"),
 }
 
@@ -56,7 +59,9 @@ def test_the_node_is_explained_with_the_reason(name, capsys):
     assert HELD[name][1] in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["resource-claims", "quantity-nan", "label-value", "malformed"])
+@pytest.mark.parametrize(
+    "name", ["resource-claims", "quantity-nan", "label-value", "malformed", "unhealthy", "volume-limit"]
+)
 def test_without_the_pod_that_holds_it_the_node_goes(name, tmp_path, capsys):
     documents = (SNAPSHOTS / f"{name}.yaml").read_text().split("---\n")
     path = tmp_path / "without.yaml"

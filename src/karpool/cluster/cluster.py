@@ -311,7 +311,7 @@ class Cluster:
                     lambda key, now: self.owners.forget(plural, key),
                     noted,
                 )
-            case kinds.NAMESPACES | kinds.CLAIMS | kinds.VOLUMES | kinds.STORAGE_CLASSES:
+            case kinds.NAMESPACES | kinds.CLAIMS | kinds.VOLUMES | kinds.STORAGE_CLASSES | kinds.CSI_NODES:
                 return self._of_room(kind)
             case kinds.SCALE_UPS:
                 return self._reserving(self._holder(kind))

@@ -21,6 +21,7 @@ from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange
 from karpool.cluster.devices.device_store import DeviceStore, DeviceUse, HeldDevices, held_devices
 from karpool.cluster.devices.dra_store import DraStore
 from karpool.cluster.kinds import Namespace
+from karpool.cluster.nodes.attach_limits import AttachLimits
 from karpool.cluster.nodes.node_store import NodeStore
 from karpool.cluster.nodes.room_store import RESOURCE_LIMIT, RoomStore
 from karpool.cluster.pods.pod_store import PodStore
@@ -38,9 +39,11 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.kubernetes.volumes import (
     Alternatives,
+    CsiNode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    attach_limits,
 )
 from karpool.packing.tables.node_table import NodeRow, node_row
 from karpool.packing.tables.room import Room, StoredRoom
@@ -93,6 +96,7 @@ class ClusterRoom:
         self._unreadable = UnreadablePods()
         self._blocked_changes: set[str] = set()
         self._volumes = VolumeStore() if volumes else None
+        self._attach_limits = AttachLimits()
         self._namespaces: dict[str, Labels] = {}
         self._namespaces_shared = False
         self._latest: Room | None = None
@@ -202,6 +206,7 @@ class ClusterRoom:
 
     def put_node(self, node: NodeRow) -> None:
         """Like `upsert_node`, for a node that is understood already."""
+        node = self._attach_limits.limited(node)
         version, count = self._nodes.version, len(self._nodes)
         row = self._nodes.put(node)
         news, ignored = self._room.offer(row, node.allocatable)
@@ -246,7 +251,7 @@ class ClusterRoom:
             shape = replace(shape, devices=None)
             shape_id = self._pods.shapes.intern(shape)
         if self._volumes is not None and self._volumes.put_pod(key, pod):
-            shape = shape.with_volumes(self._volume_terms(self._volumes, key))
+            shape = self._with_volumes(self._volumes, key, shape)
             shape_id = self._pods.shapes.intern(shape)
         held = held_devices(shape.devices, pod.annotations) if shape.devices is not None else None
         self._put_pod(key, shape_id, pod.spec.node_name, held)
@@ -395,6 +400,13 @@ class ClusterRoom:
                 lambda: list(store.classes),
                 self._left_as_it_was("StorageClass"),
             ),
+            "CSINode": KindReader(
+                CsiNode,
+                self._put_limits,
+                lambda _, name: self._drop_limits(name),
+                self._attach_limits.nodes,
+                self._unreadable_limits,
+            ),
         }
 
     def _reshape_affected_pods(self) -> None:
@@ -404,16 +416,41 @@ class ClusterRoom:
         affected, self._volumes.affected = self._volumes.affected, set()
         for key in affected:
             if key in self._pods:
-                shape = self._pods.shape_of(key).with_volumes(self._volume_terms(self._volumes, key))
+                shape = self._with_volumes(self._volumes, key, self._pods.shape_of(key))
                 if self._pods.reshape(key, shape):
                     self._changed()
 
-    def _volume_terms(self, store: VolumeStore, key: str) -> tuple[Alternatives, ...]:
+    def _with_volumes(self, store: VolumeStore, key: str, shape: PodShape) -> PodShape:
         try:
-            return store.terms(key)
+            return shape.with_volumes(store.terms(key), store.attached(key))
         except Invalid as error:
             self.problems.add("Pod", key, error)
-            return _NOWHERE
+            return shape.with_volumes(_NOWHERE)
+
+    def _limit_volumes(self, node: str, limits: Mapping[str, int] | None) -> None:
+        """What a node may have attached, by driver; None: nobody can tell."""
+        drivers = self._attach_limits.drivers
+        self._attach_limits.put(node, limits)
+        if self._attach_limits.drivers != drivers:
+            assert self._volumes is not None
+            self._volumes.limit(self._attach_limits.drivers)
+            self._changed()
+        concerned = self._nodes.rows if self._attach_limits.drivers != drivers else ()
+        row = self._nodes.find(node)
+        for changed in concerned or (() if row is None else (self._nodes.rows[row],)):
+            self.put_node(changed)
+
+    def _unreadable_limits(self, key: ObjectKey, raw: bytes, error: Invalid) -> None:
+        self.problems.add("CSINode", key.name, error)
+        self._limit_volumes(key.name, None)
+
+    def _put_limits(self, csi_node: CsiNode) -> None:
+        self.problems.clear("CSINode", csi_node.name)
+        self._limit_volumes(csi_node.name, attach_limits(csi_node))
+
+    def _drop_limits(self, name: str) -> None:
+        self.problems.clear("CSINode", name)
+        self._limit_volumes(name, {})
 
     def _charge(self, row: int, shape: PodShape, pods: int) -> None:
         self._room.take(row, shape.requests, pods)

@@ -35,7 +35,12 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import PodDisruptionBudget
 from karpool.model.kubernetes.priority import PriorityClass
 from karpool.model.kubernetes.resource_quota import ResourceQuota
-from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from karpool.model.kubernetes.volumes import (
+    CsiNode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 
 
 class Namespace(WireObject, frozen=True):
@@ -55,6 +60,7 @@ class Unreadable(Enum):
     KEEPS_NODES = "nothing may be taken away until it can be read"
     CLOSES_POOL = "its pool launches nothing, and its nodes stay"
     CLOSES_DEVICES = "no device is counted on that hangs on it; a claim may hold any"
+    ATTACHES_NOTHING = "its node has no room for volumes of drivers that limit them elsewhere"
     KEEPS_LAST = "what was known of it stays"
     ADMITS_NOTHING = "nothing new is given out in its namespace"
 
@@ -81,6 +87,9 @@ PODS = ClusterKind(api.PODS, Pod, Aspect.ROOM, LIVE_PODS, unreadable=Unreadable.
 CLAIMS = ClusterKind(api.PVCS, PersistentVolumeClaim, Aspect.VOLUMES, may_be_absent=True)
 VOLUMES = ClusterKind(api.PVS, PersistentVolume, Aspect.VOLUMES, may_be_absent=True)
 STORAGE_CLASSES = ClusterKind(api.STORAGECLASSES, StorageClass, Aspect.VOLUMES, may_be_absent=True)
+CSI_NODES = ClusterKind(
+    api.CSINODES, CsiNode, Aspect.VOLUMES, may_be_absent=True, unreadable=Unreadable.ATTACHES_NOTHING
+)
 NODEPOOLS = ClusterKind(
     api.NODEPOOLS, NodePool, Aspect.POOLS, may_be_absent=True, unreadable=Unreadable.CLOSES_POOL
 )
@@ -170,6 +179,7 @@ ALL_KINDS: tuple[ClusterKind, ...] = (
     CLAIMS,
     VOLUMES,
     STORAGE_CLASSES,
+    CSI_NODES,
     NODES,
     PODS,
     NODEPOOLS,

@@ -18,6 +18,7 @@ EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 NODES = "nodes"  # Karpenter's pseudo-resource in limits
 GPU = "nvidia.com/gpu"
+ATTACHED_VOLUMES = "attachable-volumes-csi-"  # and the driver: volumes that a node may have attached
 
 NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 

@@ -14,7 +14,7 @@ from msgspec import structs
 from karpool.model.infeasible import Infeasible, Reason
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
-from karpool.model.resources import show_amount
+from karpool.model.resources import ATTACHED_VOLUMES, show_amount
 from karpool.model.taints import UNSCHEDULABLE, Taint, untolerated
 from karpool.packing.claim_room import claim_room, why_not
 from karpool.packing.counting.count import in_play
@@ -208,6 +208,10 @@ def _short_of(snapshot: Room, resource: str, units: int) -> _Cause:
     free, offered = snapshot.free(resource), snapshot.allocatable(resource)
 
     def reason(nodes: Bools) -> str:
+        if resource.startswith(ATTACHED_VOLUMES):
+            driver = resource.removeprefix(ATTACHED_VOLUMES)
+            most = int(free[nodes].max())
+            return f"too many volumes of {driver} are attached (room for {most}, asked {units})"
         largest = show_amount(resource, int(free[nodes].max()))
         return f"insufficient {resource} (largest free {largest}, asked {show_amount(resource, units)})"
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.resources import ATTACHED_VOLUMES
 from karpool.model.taints import UNSCHEDULABLE, Taint, untolerated
 from karpool.packing.feasibility import matches_terms, ports_free, selected
 from karpool.packing.tables.columns import Bools
@@ -22,6 +23,7 @@ UNBOUND_CLAIMS = "pod has unbound immediate PersistentVolumeClaims"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 _CONFLICT = "node(s) had volume node affinity conflict"
+_VOLUME_COUNT = "node(s) exceed max volume count"
 _PORTS = "node(s) didn't have free ports for the requested pod ports"
 _AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 _NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
@@ -119,7 +121,7 @@ def _resources(snapshot: Room, shape: PodShape) -> Iterator[Cause]:
     yield "Too many pods", snapshot.slots < 1, snapshot.allocatable("pods") >= 1
     for resource, units in shape.requests:
         yield (
-            f"Insufficient {resource}",
+            _VOLUME_COUNT if resource.startswith(ATTACHED_VOLUMES) else f"Insufficient {resource}",
             snapshot.free(resource) < units,
             snapshot.allocatable(resource) >= units,
         )

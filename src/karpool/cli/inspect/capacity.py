@@ -37,8 +37,7 @@ from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements
 from karpool.model.kubernetes.components import TemplatePath, WorkloadComponent, components_of
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_shape import shape_of
-from karpool.model.kubernetes.volumes import Alternatives
+from karpool.model.kubernetes.pod_shape import PodShape, shape_of
 from karpool.packing.fit_reasons import show_count
 from karpool.provisioning.market_file import market_of
 from karpool.wire.requests import ComponentSetsRequest, EstimateRequest, ReplicasRequest
@@ -176,19 +175,22 @@ def question_of(
 def _requirements(pod: Pod, cluster: Cluster, closed: frozenset[str]) -> ReplicaRequirements:
     shape = shape_of(pod)  # raises Invalid with the field
     if pod.spec.volumes and not closed & _VOLUME_KINDS:
-        shape = replace(shape, volume_terms=_volume_terms(pod, cluster))
+        shape = _with_volumes(shape, pod, cluster)
     return ReplicaRequirements(shape, pod.metadata.namespace, pod.spec.priority_class_name)
 
 
-def _volume_terms(pod: Pod, cluster: Cluster) -> tuple[Alternatives, ...]:
-    """As the cluster would see it: claims and storage classes decide where its volumes can be."""
+def _with_volumes(shape: PodShape, pod: Pod, cluster: Cluster) -> PodShape:
+    """As the cluster would see it: claims and storage classes decide where its volumes can be, and CSINodes
+    how many."""
     named = msgspec.structs.replace(
         pod, metadata=msgspec.structs.replace(pod.metadata, name=_OWN_NAME, owner_references=None)
     )
     cluster.room.upsert_pod(named)
     stored_shape = cluster.room.shape_of(pod.metadata.namespace, _OWN_NAME)
     cluster.room.remove_pod(pod.metadata.namespace, _OWN_NAME)
-    return stored_shape.volume_terms if stored_shape is not None else ()
+    if stored_shape is None:
+        return shape
+    return replace(shape, volume_terms=stored_shape.volume_terms, requests=stored_shape.requests)
 
 
 @dataclass(frozen=True)

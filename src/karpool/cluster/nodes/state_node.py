@@ -27,6 +27,17 @@ class NodeStage(Enum):
     LEAVING = "Leaving"
 
 
+# What Karpenter's providers repair a node for: the kubelet's own word, and those of monitoring agents.
+_REPAIRED: dict[str, tuple[str, ...]] = {
+    "Ready": ("False", "Unknown"),
+    "AcceleratedHardwareReady": ("False",),
+    "ContainerRuntimeReady": ("False",),
+    "KernelReady": ("False",),
+    "NetworkingReady": ("False",),
+    "StorageReady": ("False",),
+}
+
+
 class NodeTraits(NamedTuple):
     """What node and claim say that rules of candidates ask for; the times apart."""
 
@@ -128,11 +139,19 @@ class StateNode:
             self.is_leaving,
             self.is_initialized,
             self.price_per_hour,
-            (self.blocked, self.reserved),
+            (self.blocked, self.reserved, self.ailment),
             node.annotations.get(DO_NOT_DISRUPT) if node is not None else None,
             (node.taints, node.is_unschedulable, node.provider_id, node.labels) if node is not None else None,
         )
         return blake2b(_ENCODER.encode(said), digest_size=12).digest()
+
+    @cached_property
+    def ailment(self) -> str:
+        """The condition for which node repair may take the node away, with its status; empty: none."""
+        for condition in self.node.conditions if self.node is not None else ():
+            if condition.status in _REPAIRED.get(condition.type, ()):
+                return f"{condition.type} is {condition.status}"
+        return ""
 
     @property
     def initialized_at(self) -> float | None:

@@ -2,7 +2,8 @@
 
 Only pods that mount a claim are remembered, and of those only what `model.volumes`
 reads. A pod whose claims are all bound is affected by those claims and their
-volumes; one that still waits, by every volume and class.
+volumes; one that still waits, by every volume and class. Volumes count against what a node may have
+attached where some node limits their driver (`limited_drivers`).
 """
 
 from collections import defaultdict
@@ -15,8 +16,11 @@ from karpool.model.kubernetes.volumes import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    attached_volumes,
+    exclusive_claims,
     volume_terms,
 )
+from karpool.model.resources import ATTACHED_VOLUMES
 
 
 class VolumeStore:
@@ -25,6 +29,7 @@ class VolumeStore:
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
         self.classes: dict[str, StorageClass] = {}
+        self.limited_drivers: frozenset[str] = frozenset()
         self._pods: dict[str, Pod] = {}
         self._users: defaultdict[str, set[str]] = defaultdict(set)  # claim to pods
         self._holders: defaultdict[str, set[str]] = defaultdict(set)  # volume to claims
@@ -43,6 +48,7 @@ class VolumeStore:
             self._pods[key] = slim
             for claim in _claim_keys(slim):
                 self._users[claim].add(key)
+            self._affect_rivals(slim, key)
         return True
 
     def terms(self, key: str) -> tuple[Alternatives, ...]:
@@ -51,7 +57,40 @@ class VolumeStore:
         self._unsettled.discard(key)
         if not all((claim := self.claims.get(name)) and claim.is_bound for name in _claim_keys(pod)):
             self._unsettled.add(key)
-        return volume_terms(pod, self.claims, self.volumes, self.classes)
+        terms = volume_terms(pod, self.claims, self.volumes, self.classes)
+        return (*terms, ()) if self._is_locked_out(key, pod) else terms
+
+    def attached(self, key: str) -> list[tuple[str, int]]:
+        """By resource, what the pod takes of what nodes may have attached."""
+        if not self.limited_drivers:
+            return []
+        volumes = attached_volumes(self._pods[key], self.claims, self.volumes, self.classes)
+        return [
+            (f"{ATTACHED_VOLUMES}{driver}", number)
+            for driver, number in volumes.items()
+            if driver in self.limited_drivers
+        ]
+
+    def limit(self, drivers: frozenset[str]) -> None:
+        """Drivers that some node limits."""
+        if drivers != self.limited_drivers:
+            self.limited_drivers = drivers
+            self.affected |= self._pods.keys()
+
+    def _is_locked_out(self, key: str, pod: Pod) -> bool:
+        """Whether a pod that has no node yet waits for another to let go of a claim of one pod at a time."""
+        if pod.spec.node_name:
+            return False
+        return any(
+            self._pods[user].spec.node_name
+            for claim in exclusive_claims(pod, self.claims)
+            for user in self._users.get(claim, ())
+            if user != key
+        )
+
+    def _affect_rivals(self, pod: Pod, key: str) -> None:
+        for claim in exclusive_claims(pod, self.claims):
+            self.affected |= self._users.get(claim, set()) - {key}
 
     def remove_pod(self, key: str) -> None:
         pod = self._pods.pop(key, None)
@@ -59,6 +98,7 @@ class VolumeStore:
             return
         self._unsettled.discard(key)
         self.affected.discard(key)
+        self._affect_rivals(pod, key)
         for claim in _claim_keys(pod):
             _discard(self._users, claim, key)
 

@@ -158,8 +158,10 @@ class _Judge:
         targets = np.ones(view.snapshot.n, dtype=np.bool_)
         for row, machine in enumerate(view.machines):
             signals = self._signals(row, machine, is_empty(costs[row]))
-            # What is held for somebody else is not filled with pods of a move.
-            targets[row] = not machine.reserved and self._is_target(row, machine, signals.in_queue)
+            # What is held for somebody else is not filled with pods of a move, nor what may be repaired: a
+            # repair waits for no pod.
+            takes_pods = not machine.reserved and not machine.ailment
+            targets[row] = takes_pods and self._is_target(row, machine, signals.in_queue)
             key = machine.marks, signals
             if key not in self._known:
                 self._known[key] = self._why(*key)
@@ -289,6 +291,11 @@ class _Judge:
                     ConsolidationReason.YOUNG,
                     f"it is {age:.0f} s old, and nodes stay for {settings.min_age_seconds:g} s",
                 )
+        if machine.ailment and not empty:
+            return Infeasible(
+                ConsolidationReason.UNHEALTHY,
+                f"its condition {machine.ailment}: node repair or its owner decides about it",
+            )
         if settings.protect_starting_pods and self._starting[row] >= 0:
             pod = self._view.pods.keys[self._starting[row]]
             return Infeasible(

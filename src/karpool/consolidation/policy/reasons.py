@@ -68,6 +68,7 @@ class ConsolidationReason(Reason):
     POD_UNREADABLE = "pod_unreadable", MoveFailure.CHURN
     POD_STARTING = "pod_starting", MoveFailure.CHURN
     YOUNG = "young", MoveFailure.CHURN
+    UNHEALTHY = "unhealthy", MoveFailure.CHURN
     NOT_CONSOLIDATABLE = "not_consolidatable", MoveFailure.CHURN
     PDB_BLOCKED = "pdb_blocked", MoveFailure.CHURN
     PDB_DEADLINE = "pdb_deadline", MoveFailure.CHURN

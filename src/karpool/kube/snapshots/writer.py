@@ -63,7 +63,6 @@ class SnapshotKind:
 # What commands look at besides the kinds of a `Cluster`: Karmada's, for one.
 # Works are left out on purpose: they embed whole manifests, Secrets included.
 _BESIDES = (
-    kinds.CSINODES,
     kinds.KWOKNODECLASSES,
     kinds.CLUSTERS,
     kinds.RESOURCEBINDINGS,

@@ -22,6 +22,7 @@ from karpool.model.kubernetes.pod import (
 )
 from karpool.model.labels import LabelMatcher, LabelRequirement
 from karpool.model.requirements import NodeSelector, NodeSelectorTerm, NodeTerm, node_terms_of
+from karpool.model.resources import ATTACHED_VOLUMES
 from karpool.model.taints import Toleration
 
 Pairs = tuple[tuple[str, str], ...]
@@ -98,8 +99,12 @@ class PodShape:
         """Whether where other pods run decides where this one may."""
         return bool(self.spreads or self.affinity or self.anti_affinity)
 
-    def with_volumes(self, terms: Iterable[tuple[NodeTerm, ...]]) -> "PodShape":
-        return replace(self, volume_terms=tuple(terms))
+    def with_volumes(
+        self, terms: Iterable[tuple[NodeTerm, ...]], attached: Iterable[tuple[str, int]] = ()
+    ) -> "PodShape":
+        """`attached`: volumes by resource (`ATTACHED_VOLUMES`), in place of those it had."""
+        others = (entry for entry in self.requests if not entry[0].startswith(ATTACHED_VOLUMES))
+        return replace(self, volume_terms=tuple(terms), requests=tuple(sorted((*others, *attached))))
 
 
 def shape_of(pod: Pod) -> PodShape:

@@ -4,7 +4,9 @@ A bound volume brings its node affinity and its zone labels; a claim that waits 
 its first consumer brings the topologies of its class, or of the volumes it could
 bind. A claim that cannot be used yet makes the pod wait, and says why.
 
-ReadWriteOncePod conflicts and attach limits depend on other pods and are not here.
+How many volumes a node may have attached stands in its CSINode (`attach_limits`), by driver;
+`attached_volumes` are what a pod takes of that. ReadWriteOncePod depends on other pods: whoever knows
+them asks `exclusive_claims`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,6 +21,7 @@ from karpool.model.requirements import NodeSelector, NodeTerm, ValueSet, node_te
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
@@ -100,6 +103,33 @@ class StorageClass(WireObject, frozen=True):
         return self.annotations.get(_DEFAULT_CLASS) == "true"
 
 
+class VolumeNodeResources(Wire, frozen=True):
+    count: int | None = None
+
+
+class CsiNodeDriver(Wire, frozen=True):
+    name: str = ""
+    allocatable: VolumeNodeResources | None = None
+
+
+class CsiNodeSpec(Wire, frozen=True):
+    drivers: list[CsiNodeDriver] | None = None
+
+
+class CsiNode(WireObject, frozen=True):
+    spec: CsiNodeSpec = CsiNodeSpec()
+
+
+def attach_limits(csi_node: CsiNode) -> dict[str, int]:
+    """By driver, the volumes that the node may have attached. A driver that says nothing has no limit; what
+    is below zero is none at all, as kube-scheduler would count it."""
+    return {
+        driver.name: max(driver.allocatable.count, 0)
+        for driver in csi_node.spec.drivers or ()
+        if driver.allocatable is not None and driver.allocatable.count is not None
+    }
+
+
 Alternatives = tuple[NodeTerm, ...]
 
 
@@ -139,6 +169,53 @@ def volume_needs(
         except _Waits as reason:
             waits.append(str(reason))
     return VolumeNeeds(tuple(terms), tuple(waits))
+
+
+def attached_volumes(
+    pod: Pod,
+    claims: Mapping[str, PersistentVolumeClaim],
+    volumes: Mapping[str, PersistentVolume],
+    classes: Mapping[str, StorageClass],
+) -> dict[str, int]:
+    """By CSI driver, the volumes that have to be attached wherever the pod is. Two pods of a node that share
+    a volume are counted twice: then there is rather less room than more."""
+    found: dict[str, int] = {}
+    seen: set[str] = set()
+    for volume in pod.spec.volumes or ():
+        try:
+            claim = _claim(pod, volume, claims)
+            driver = _driver(claim, volumes, classes) if claim is not None else ""
+        except _Waits:
+            continue
+        name = claim.metadata.key or volume.name if claim is not None else ""
+        if driver and name not in seen:
+            seen.add(name)
+            found[driver] = found.get(driver, 0) + 1
+    return found
+
+
+def _driver(
+    claim: PersistentVolumeClaim,
+    volumes: Mapping[str, PersistentVolume],
+    classes: Mapping[str, StorageClass],
+) -> str:
+    volume = volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+    if volume is not None:
+        return volume.spec.csi.driver if volume.spec.csi is not None else ""
+    chosen = _class_of(claim, claim.metadata.key, classes)
+    return chosen.provisioner if chosen is not None and chosen.provisioner != NO_PROVISIONER else ""
+
+
+def exclusive_claims(pod: Pod, claims: Mapping[str, PersistentVolumeClaim]) -> list[str]:
+    """Keys of its claims that one pod at a time may use."""
+    keys = (
+        f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
+        for volume in pod.spec.volumes or ()
+        if volume.persistent_volume_claim is not None
+    )
+    return [
+        key for key in keys if key in claims and READ_WRITE_ONCE_POD in (claims[key].spec.access_modes or ())
+    ]
 
 
 class _Waits(Exception):

@@ -18,7 +18,7 @@ from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, CompiledPoo
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.model.quantity import INT64_MAX
 from karpool.model.requirements import WELL_KNOWN, ValueSet, combined
-from karpool.model.resources import CPU, MEMORY
+from karpool.model.resources import ATTACHED_VOLUMES, CPU, MEMORY
 from karpool.packing.tables.columns import Bools, Int64s
 
 Prices = npt.NDArray[np.float64]
@@ -135,7 +135,9 @@ class PoolOfferings:
     def _column(self, kind: str, resource: str) -> Int64s:
         column = self._columns.get((kind, resource))
         if column is None:
-            amounts = (getattr(instance_type, kind).get(resource, 0) for instance_type in self.types)
+            # Nobody says beforehand how many volumes a new node may attach; Karpenter takes any number.
+            missing = MOST if resource.startswith(ATTACHED_VOLUMES) else 0
+            amounts = (getattr(instance_type, kind).get(resource, missing) for instance_type in self.types)
             column = np.array([min(max(units, 0), MOST) for units in amounts], dtype=np.int64)
             self._columns[kind, resource] = column
         return column
