@@ -3,7 +3,7 @@ from contextlib import suppress
 
 import pytest
 
-from karpool.kube.errors import ApiUnreachable, Conflict, NotFound, ServerFault, Throttled
+from karpool.kube.errors import ApiUnreachable, Conflict, LeadershipLost, NotFound, ServerFault, Throttled
 from karpool.kube.transport.rest import RetryPolicy
 from karpool.kube.transport.transport import HttpResponse
 from karpool.model.kubernetes.api_resources import NODES, PODS
@@ -204,3 +204,57 @@ def test_what_a_server_warns_of_is_said_once(capsys):
     virtually(scenario())
     said = capsys.readouterr()  # on either stream: another test may have set logging up
     assert (said.out + said.err).count("unknown field") == 1
+
+
+@pytest.mark.parametrize("fault", [THROTTLED, UNSENT], ids=["429", "unsent"])
+def test_whoever_lost_the_lease_while_waiting_does_not_send_a_write_again(fault):
+    """As a process that was stopped between two attempts."""
+
+    async def scenario():
+        server = TinyServer()
+        server.fault = failing(1, fault)
+        leads = iter((True, False))
+
+        def check():
+            if not next(leads):
+                raise LeadershipLost("no longer leads")
+
+        client = client_of(server).fenced(check)
+        with pytest.raises(LeadershipLost):
+            await client.create(PODS, {"metadata": {"name": "web", "namespace": "default"}})
+        return len(server.requests), list(server.objects)
+
+    assert virtually(scenario()) == (1, [])
+
+
+def test_who_may_not_write_may_read():
+    async def scenario():
+        server = TinyServer()
+        server.put(POD)
+
+        def check():
+            raise LeadershipLost("no longer leads")
+
+        return await client_of(server).fenced(check).get(PODS, "web", namespace="default")
+
+    assert virtually(scenario())["metadata"]["name"] == "web"
+
+
+def test_a_write_that_queued_is_checked_when_its_turn_comes():
+    async def scenario():
+        server = TinyServer()
+        clock = LoopClock()
+        leads_until = 0.5
+
+        def check():
+            if clock.monotonic() > leads_until:
+                raise LeadershipLost("no longer leads")
+
+        client = client_of(server, clock=clock, qps=1, burst=1).fenced(check)
+        writes = [
+            client.create(PODS, {"metadata": {"name": name, "namespace": "default"}}) for name in ("a", "b")
+        ]
+        return await asyncio.gather(*writes, return_exceptions=True), len(server.objects)
+
+    answers, written = virtually(scenario())
+    assert written == 1 and [isinstance(answer, LeadershipLost) for answer in answers] == [False, True]

@@ -60,7 +60,10 @@ class Manager(Generic[R]):
     ) -> "Manager[R]":
         """Of one cluster, without a process around it: for tests and for those who carry something out."""
         environment = Environment(
-            {client.name: client}, EventRecorder(client, component), registry or CollectorRegistry(), check
+            {client.name: client.fenced(check)},
+            EventRecorder(client, component),
+            registry or CollectorRegistry(),
+            check,
         )
         return cls(build(environment), environment)
 
@@ -153,11 +156,12 @@ async def run_process(
 
         async def led(leadership: Leadership | None) -> None:
             status.lease = ""
+            check = leadership.check if leadership is not None else lambda: None
             environment = Environment(
-                clients,
+                {name: client.fenced(check) for name, client in clients.items()},
                 EventRecorder(events, component),
                 registry,
-                leadership.check if leadership is not None else lambda: None,
+                check,
                 status,
                 asyncio.to_thread,  # the lease has to be renewed meanwhile
             )

@@ -6,7 +6,7 @@ nothing decoded into one is ever sent back: writes take dicts or patches.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -43,6 +43,12 @@ class Client(ApiReader):
         """The same client without rate limit, for what must not queue behind bulk work: leases."""
         other = copy.copy(self)
         other.rest = self.rest.without_limit()
+        return other
+
+    def fenced(self, check: Callable[[], None]) -> "Client":
+        """The same client for one who may lose the right to write: `check` raises before each attempt."""
+        other = copy.copy(self)
+        other.rest = self.rest.fenced(check)
         return other
 
     async def create(

@@ -75,11 +75,18 @@ class RestClient:
         self._timeout = timeout
         self._headers = {"accept": "application/json", "user-agent": user_agent}
         self._observe = observe
+        self._fence: Callable[[], None] = lambda: None
         self._warnings: set[str] = set()
 
     def without_limit(self) -> "RestClient":
         other = copy.copy(self)
         other._limiter = None
+        return other
+
+    def fenced(self, check: Callable[[], None]) -> "RestClient":
+        """`check` is called right before each attempt at a write, and may raise."""
+        other = copy.copy(self)
+        other._fence = check
         return other
 
     async def call(
@@ -134,6 +141,9 @@ class RestClient:
     async def _attempt(self, request: HttpRequest, timeout: float) -> HttpResponse:
         if self._limiter is not None:
             await self._limiter.acquire()
+        if request.method != "GET":
+            # After every wait: a process may have been stopped in a queue or before a second attempt.
+            self._fence()
         started = self.clock.monotonic()
         code = 0
         try:
