@@ -13,6 +13,9 @@ from e2e.peers import Built
 # Rights that no scenario here needs, with the reason: by account (or all) and what is granted.
 ELSEWHERE = {
     ("", "ec2nodeclasses.karpenter.k8s.aws"): "the cloud here is Karpenter's kwok provider",
+    ("", "nodeclasses.eks.amazonaws.com"): "the cloud here is Karpenter's kwok provider",
+    ("", "aksnodeclasses.karpenter.azure.com"): "the cloud here is Karpenter's kwok provider",
+    ("", "gcenodeclasses.karpenter.k8s.gcp"): "the cloud here is Karpenter's kwok provider",
     ("", "gpus.tensor-fusion.ai"): "no cluster here has TensorFusion's kinds",
     ("", "gpuresourcequotas.tensor-fusion.ai"): "the same",
     ("", "patch events"): "no scenario is long enough to say the same twice",

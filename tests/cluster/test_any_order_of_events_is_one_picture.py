@@ -77,7 +77,7 @@ def pool(limit):
 
 
 def node_class(zones):
-    return named(kinds.NODECLASSES, "k0", status={"subnets": [{"zone": zone} for zone in zones]})
+    return named(kinds.NODE_CLASS_KINDS[0], "k0", status={"subnets": [{"zone": zone} for zone in zones]})
 
 
 def budget(allowed):
@@ -139,7 +139,9 @@ OBJECTS = st.one_of(
         ),
     ),
     st.tuples(st.just(kinds.NODEPOOLS), st.builds(pool, st.sampled_from(["10", "20", "-3"]))),
-    st.tuples(st.just(kinds.NODECLASSES), st.builds(node_class, st.lists(st.sampled_from(["a", "b"])))),
+    st.tuples(
+        st.just(kinds.NODE_CLASS_KINDS[0]), st.builds(node_class, st.lists(st.sampled_from(["a", "b"])))
+    ),
     st.tuples(st.just(kinds.BUDGETS), st.builds(budget, st.integers(0, 1))),
     st.tuples(st.just(kinds.SCALE_UPS), st.builds(scale_up, SMALL, SMALL, st.sampled_from(["", "n0"]))),
     st.tuples(st.just(kinds.CAPACITY_BUFFERS), st.builds(buffer, SMALL, st.integers(-1, 3))),

@@ -1,8 +1,9 @@
 """A cluster whose region is not known says so: it never promises nothing."""
 
+import msgspec
 import pytest
 
-from karpool.cluster.kinds import NODECLAIMS, NODECLASSES, NODEPOOLS, NODES
+from karpool.cluster.kinds import NODE_CLASS_KINDS, NODECLAIMS, NODEPOOLS, NODES
 from karpool.cluster.market.market import Market
 from karpool.estimator.plugins.framework import Framework
 from karpool.estimator.plugins.interface import EstimateCode
@@ -12,10 +13,12 @@ from karpool.estimator.question import EstimateQuestion
 from karpool.manager.membership import FleetMembership
 from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import Component, requirements
+from karpool.model.karpenter.node_class import NodeClass
 from karpool.wire.requests import ComponentSetsRequest, ReplicasRequest
 from tests.estimator.pictures import Told
 from tests.estimator.test_usage_of_pools import At
 
+EC2, EKS_AUTO, AKS, GCE = NODE_CLASS_KINDS
 POOL = {"metadata": {"name": "any"}, "spec": {"template": {"spec": {}}, "limits": {"cpu": "100"}}}
 PLACES = {
     "node": (NODES, {"metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "eu-west-1b"}}}),
@@ -27,8 +30,15 @@ PLACES = {
         },
     ),
     "class": (
-        NODECLASSES,
+        EC2,
         {"metadata": {"name": "default"}, "status": {"subnets": [{"zone": "eu-west-1a"}]}},
+    ),
+    "class of EKS Auto Mode": (
+        EKS_AUTO,
+        {
+            "metadata": {"name": "default"},
+            "status": {"subnets": [{"id": "subnet-1", "zone": "eu-west-1a", "zoneID": "euw1-az1"}]},
+        },
     ),
     "pool": (
         NODEPOOLS,
@@ -85,6 +95,50 @@ def test_whoever_names_it_is_believed(source):
     assert asked(picture, provider).answer > 0
 
 
+AKS_SUBNET = "/subscriptions/1/resourceGroups/{}/providers/Microsoft.Network/virtualNetworks/v/subnets/s"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "region"),
+    [
+        (
+            GCE,
+            {"networkConfig": {"subnetwork": "projects/p/regions/europe-west4/subnetworks/s"}},
+            "europe-west4",
+        ),
+        (GCE, {"networkConfig": {"subnetwork": "regions/europe-west4/subnetworks/s"}}, "europe-west4"),
+        (GCE, {"networkConfig": {"subnetwork": "s"}}, ""),
+        (GCE, {"networkConfig": None}, ""),
+        (AKS, {"vnetSubnetID": AKS_SUBNET.format("MC_mine_my_cluster_westeurope")}, "westeurope"),
+        (AKS, {"vnetSubnetID": AKS_SUBNET.format("mine_westeurope")}, ""),  # named by people
+        (AKS, {"vnetSubnetID": AKS_SUBNET.format("MC_mine_my_cluster_nowhere")}, ""),
+        (AKS, {}, ""),
+        (EKS_AUTO, None, ""),
+    ],
+)
+def test_a_class_whose_subnet_names_its_region_is_believed(kind, spec, region):
+    picture, provider = told()
+    picture.put(kind, {"metadata": {"name": "default"}, "spec": spec})
+
+    assert picture.cluster.market.region == region
+    assert (asked(picture, provider).answer > 0) == bool(region)
+
+
+def test_classes_of_one_name_and_several_clouds_are_not_mixed_up():
+    """A pool is narrowed by the class that it names, not by any of that name."""
+    picture, _ = told()
+    reference = {"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"}
+    picture.put(
+        NODEPOOLS, {"metadata": {"name": "auto"}, "spec": {"template": {"spec": {"nodeClassRef": reference}}}}
+    )
+    for kind, zone in ((EKS_AUTO, "eu-west-1a"), (EC2, "eu-west-1b")):
+        picture.put(kind, {"metadata": {"name": "default"}, "status": {"subnets": [{"zone": zone}]}})
+
+    pool = picture.snapshot().pools["auto"]
+    assert "eu-west-1a" in pool.requirements["topology.kubernetes.io/zone"]
+    assert "eu-west-1b" not in pool.requirements["topology.kubernetes.io/zone"]
+
+
 def test_a_cluster_without_pools_has_no_need_of_a_region():
     provider = KarpenterProvider(At())
     assert asked(Told(provider, Market()), provider).answer == 0
@@ -108,7 +162,8 @@ def test_what_karmada_says_is_better_than_a_fallback_and_worse_than_the_cluster(
     market = Market(fallback_region="us-east-1")
     market.see_karmada_cluster("", ["nowhere", "us-west-2b"])
     assert market.region == "us-west-2"
-    market.see_zones(["eu-west-1a"])
+    subnets = {"metadata": {"name": "n"}, "status": {"subnets": [{"zone": "eu-west-1a"}]}}
+    market.see_node_class(msgspec.convert(subnets, NodeClass))
     assert market.region == "eu-west-1"
     market.see_karmada_cluster("us-west-2", [])
     assert market.region == "eu-west-1"

@@ -130,6 +130,17 @@ async def test_another_address_is_another_connection():
         assert len(fleet.tokens) == connections + 1
 
 
+async def test_a_region_that_karmada_names_later_is_believed():
+    async with followed() as fleet:
+        await fleet.join("a")
+        await eventually(lambda: counted(fleet, "a"))
+        assert fleet.estimator.members["a"].cluster.market.region == ""
+        await fleet.control.client.patch(CLUSTERS, "a", {"spec": {"region": "eu-west-1"}})
+        await eventually(
+            lambda: counted(fleet, "a") and fleet.estimator.members["a"].cluster.market.region == "eu-west-1"
+        )
+
+
 def test_a_member_is_reached_as_its_secret_says():
     config = member_config(cluster("a"), secret("a", token="abc\n"))
     assert (config.name, config.server, config.user.token) == ("a", "https://a.example", "abc")

@@ -37,7 +37,7 @@ from karpool.cluster.problems import UnreadableObject, UnreadableObjects
 from karpool.cluster.reservations import reserved_by
 from karpool.cluster.snapshot import ClusterFacts, Snapshot
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.karpenter.objects import NodeClaim, NodeClassRef
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
@@ -255,6 +255,7 @@ class Cluster:
             ):
                 if is_selected(raw, key, kind.selection):
                     self.apply(kind, (change_of_raw(raw, key, kind.struct),), now)
+        self._nodes.settle()  # what does not fit together is a problem, too
         return [problem for problem in self.problems if id(problem) not in before]
 
     # Readers
@@ -274,10 +275,15 @@ class Cluster:
                     lambda key, now: self._pools.drop_pool(key.name),
                     lambda key, raw, error, now: self._pools.unreadable(key.name, error.reason),
                 )
-            case kinds.NODECLASSES:
+            case _ if kind in kinds.NODE_CLASS_KINDS:
+                group, name = kind.resource.group, kind.resource.kind
                 return _Reader(
-                    lambda key, node_class, now: self._pools.put_class(node_class),
-                    lambda key, now: self._pools.drop_class(key.name),
+                    lambda key, node_class, now: self._pools.put_class(
+                        NodeClassRef(group=group, kind=name, name=key.name), node_class
+                    ),
+                    lambda key, now: self._pools.drop_class(
+                        NodeClassRef(group=group, kind=name, name=key.name)
+                    ),
                     noted,
                 )
             case kinds.DAEMONSETS:

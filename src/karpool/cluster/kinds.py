@@ -94,7 +94,11 @@ NODEPOOLS = ClusterKind(
     api.NODEPOOLS, NodePool, Aspect.POOLS, may_be_absent=True, unreadable=Unreadable.CLOSES_POOL
 )
 NODECLAIMS = ClusterKind(api.NODECLAIMS, NodeClaim, Aspect.NODECLAIMS | Aspect.STOCK, may_be_absent=True)
-NODECLASSES = ClusterKind(api.EC2NODECLASSES, NodeClass, Aspect.POOLS, may_be_absent=True)
+# One is served where Karpenter runs, by whose cloud it is.
+NODE_CLASS_KINDS = tuple(
+    ClusterKind(resource, NodeClass, Aspect.POOLS, may_be_absent=True)
+    for resource in (api.EC2NODECLASSES, api.EKSNODECLASSES, api.AKSNODECLASSES, api.GCENODECLASSES)
+)
 DAEMONSETS = ClusterKind(api.DAEMONSETS, dict, Aspect.DAEMONS, may_be_absent=True)
 BUDGETS = ClusterKind(
     api.PDBS,
@@ -183,7 +187,7 @@ ALL_KINDS: tuple[ClusterKind, ...] = (
     NODES,
     PODS,
     NODEPOOLS,
-    NODECLASSES,
+    *NODE_CLASS_KINDS,
     NODECLAIMS,
     DAEMONSETS,
     BUDGETS,

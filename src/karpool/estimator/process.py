@@ -6,7 +6,7 @@ ends the process before it answers anything.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from msgspec import structs
 
 from karpool.estimator.serving.failure_reporting import FailureGauges, report_failures, reporting
 from karpool.estimator.serving.member import MemberEstimator, build_member, plugin_names
@@ -25,8 +24,7 @@ from karpool.estimator.serving.service import EstimatorService
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.config import kubeconfig
-from karpool.kube.config.kubeconfig import ClusterConfig
-from karpool.kube.config.kubeconfig_file import merge, read_file
+from karpool.kube.config.kubeconfig import ClusterConfig, load_contexts
 from karpool.kube.errors import ConfigError
 from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.transport.http import HttpTransport
@@ -47,7 +45,7 @@ _FILE_ENDINGS = ("-kubeconfig", ".kubeconfig", ".yaml", ".yml", ".conf")
 class FleetEstimator:
     """The estimators of all clusters, and the server in front of them.
 
-    `own` are options of single clusters. Without `serves` nobody listens: `service` is called.
+    Without `serves` nobody listens: `service` is called.
     """
 
     def __init__(
@@ -55,7 +53,6 @@ class FleetEstimator:
         environment: Environment,
         options: EstimatorOptions,
         *,
-        own: Mapping[str, Mapping[str, Any]] | None = None,
         serves: bool = True,
         host: str = "[::]",
         connecting: Callable[[ClusterConfig], Client] | None = None,
@@ -67,9 +64,7 @@ class FleetEstimator:
         self._gauges = FailureGauges(environment.registry)
         follows = bool(options.karmada_kubeconfig)
         self.members: dict[str, MemberEstimator] = {
-            name: build_member(
-                name, client, structs.replace(options, **(own or {}).get(name, {})), metrics, clock
-            )
+            name: build_member(name, client, options, metrics, clock)
             for name, client in ({} if follows else environment.clients).items()
         }
         self._membership: FleetMembership | None = None
@@ -206,7 +201,7 @@ def _files(options: EstimatorOptions) -> dict[str, ClusterConfig]:
     if not options.connection.kubeconfig:
         return {}
     path = Path(options.connection.kubeconfig)
-    return {config.name: config for config in (_of_folder(path) if path.is_dir() else _of_contexts(path))}
+    return {config.name: config for config in (_of_folder(path) if path.is_dir() else load_contexts(path))}
 
 
 def member_client(config: ClusterConfig, *, options: EstimatorOptions, clock: Clock) -> Client:
@@ -233,13 +228,6 @@ def _cluster_of(path: Path) -> str:
         if path.name.endswith(ending) and path.name != ending:
             return path.name.removesuffix(ending)
     return path.name
-
-
-def _of_contexts(path: Path) -> list[ClusterConfig]:
-    if not path.is_file():
-        raise ConfigError(f"kubeconfig {path} does not exist; check --kubeconfig")
-    names = list(merge([read_file(path, "")]).contexts)
-    return [kubeconfig.load(path, context=name, cluster=name) for name in names]
 
 
 @asynccontextmanager

@@ -26,7 +26,16 @@ log = structlog.get_logger(__name__)
 RETRY_SECONDS = 10.0  # as Karmada looks at its members
 _POLL_SECONDS = 0.1
 SECRET_SECONDS = 60.0  # tokens are rotated by the hour, and the old one is good for a while
-_CONNECTION = ("apiEndpoint", "secretRef", "insecureSkipTLSVerification", "proxyURL", "syncMode")
+# A member whose entry says another of these is connected anew: where it is, and in which region.
+_PLACE = (
+    "apiEndpoint",
+    "secretRef",
+    "insecureSkipTLSVerification",
+    "proxyURL",
+    "syncMode",
+    "region",
+    "zones",
+)
 
 _ZONES_MAX = 100
 Object = Mapping[str, Any]
@@ -143,6 +152,6 @@ class FleetMembership:
 
 
 def _mark(cluster: Object) -> object:
-    """What a connection depends on."""
+    """What is read once, when a member joins."""
     spec = cluster.get("spec") or {}
-    return cluster["metadata"].get("uid"), *(str(spec.get(name)) for name in _CONNECTION)
+    return cluster["metadata"].get("uid"), *(str(spec.get(name)) for name in _PLACE)

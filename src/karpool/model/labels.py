@@ -9,15 +9,18 @@ operators and set algebra are in `requirements`.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from karpool.model.errors import Invalid
 
 NAME_MAX = 63
 PREFIX_MAX = 253
+_REMEMBERED = 4096  # of keys and values that are in order: nodes and pods say the same again and again
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 _DNS = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
 
 
+@lru_cache(_REMEMBERED)
 def check_key(key: str) -> None:
     """Raise Invalid unless `key` is a qualified name: an optional DNS prefix, a slash, a name."""
     prefix, slash, name = key.rpartition("/")
@@ -31,6 +34,7 @@ def check_key(key: str) -> None:
         )
 
 
+@lru_cache(_REMEMBERED)
 def check_value(value: str) -> None:
     if value and (len(value) > NAME_MAX or not _NAME.match(value)):
         raise Invalid(

@@ -49,9 +49,17 @@ def is_extended(name: str) -> bool:
 def amount(name: str, text: str | int | float) -> int:
     """One quantity in the unit that resource is counted in."""
     try:
-        return quantity.milli_value(text) if name == CPU else quantity.value(text)
+        read = _written if isinstance(text, str) else _read
+        return read(text, name == CPU)
     except Invalid as error:
         raise error.at(name) from None
+
+
+def _read(text: str | int | float, in_thousandths: bool) -> int:
+    return quantity.milli_value(text) if in_thousandths else quantity.value(text)
+
+
+_written = lru_cache(maxsize=4096)(_read)  # thousands of nodes and pods say the same
 
 
 def parse(raw: Quantities | None) -> Resources:

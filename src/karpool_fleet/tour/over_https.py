@@ -7,7 +7,7 @@ control plane. Only the clock is the fleet's.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,8 @@ class OverHttps:
 
     async def _counted(self) -> None:
         await self._serving.wait()
-        for member in self._members.values():
-            while member.not_ready():
+        for name in self._fleet.clusters:
+            while (member := self._members.get(name)) is None or member.not_ready():
                 await self._fleet.clock.sleep(LOOK_SECONDS)
 
     # Wiring
@@ -118,7 +118,7 @@ class OverHttps:
         return self.estimators
 
     def add_estimators(self, team: Team, flags: Flags) -> None:
-        """`karpool estimator --fleet`: one process for all members."""
+        """`karpool estimator --karmada-kubeconfig`: one process for all members."""
 
         async def work(karmada: Client) -> None:
             await self._estimate(karmada, read_options(EstimatorOptions, flags, embedded=True))
@@ -131,22 +131,30 @@ class OverHttps:
         return connect(self._path, cluster, self._fleet.clock, f"karpool-{component}")
 
     async def _estimate(self, karmada: Client, options: EstimatorOptions) -> None:
-        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-            clients = {
-                name: await stack.enter_async_context(self._connect(name, "estimator"))
-                for name in self._fleet.clusters
-            }
-            regions = {name: {"region": live.spec.region} for name, live in self._fleet.clusters.items()}
-            environment = Environment(clients, EventRecorder(karmada, COMPONENT))
-            grpc = GrpcServerOptions(server_port=self._port)
-            options = structs.replace(options, grpc=grpc, grace_period_seconds=0.1)
-            estimators = FleetEstimator(environment, options, own=regions, host=LOOPBACK)
+        """Members and their regions are what Karmada's Cluster objects say."""
+        async with asyncio.TaskGroup() as group:
+            environment = Environment({self._karmada.name: karmada}, EventRecorder(karmada, COMPONENT))
+            options = structs.replace(
+                options,
+                karmada_kubeconfig=str(self._path),
+                connection=structs.replace(options.connection, kubeconfig=str(self._path)),
+                grpc=GrpcServerOptions(server_port=self._port),
+                grace_period_seconds=0.1,
+            )
+            estimators = FleetEstimator(
+                environment,
+                options,
+                host=LOOPBACK,
+                connecting=lambda config: self._connect(config.name, "estimator"),
+            )
             assert estimators.server is not None
             listening = asyncio.Event()
             group.create_task(Manager(estimators, environment).run(prepared=listening.set))
             await listening.wait()
             self._members, self._port = estimators.members, estimators.server.port
-            await load_objects(karmada, [namespace(SYSTEM_NAMESPACE), *map(self._service, self._members)])
+            await load_objects(
+                karmada, [namespace(SYSTEM_NAMESPACE), *map(self._service, self._fleet.clusters)]
+            )
             self._serving.set()
 
     def _service(self, cluster: str) -> Object:

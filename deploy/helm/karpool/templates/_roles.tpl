@@ -38,6 +38,14 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [{{ . }}], verbs: [get, update]}
 {{- end }}
 
+{{- /* Where nodes can be, by whose cloud it is. */ -}}
+{{- define "karpool.rules.nodeClasses" -}}
+- {apiGroups: [eks.amazonaws.com], resources: [nodeclasses], verbs: [list, watch]}
+- {apiGroups: [karpenter.azure.com], resources: [aksnodeclasses], verbs: [list, watch]}
+- {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
+- {apiGroups: [karpenter.k8s.gcp], resources: [gcenodeclasses], verbs: [list, watch]}
+{{- end }}
+
 {{- define "karpool.rules.estimator" -}}
 {{- $gates := .settings.featureGates }}
 {{- $promises := or $gates.SchedulingOvercommitProtection $gates.AllAlpha }}
@@ -54,7 +62,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 {{- if has "karpenter" .nodeCapacityProviders }}
 - {apiGroups: [""], resources: [events], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
-- {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
+{{ include "karpool.rules.nodeClasses" . }}
 {{- end }}
 {{- with .workloadRules }}
 {{ toYaml . }}
@@ -86,7 +94,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
 - {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
-- {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
+{{ include "karpool.rules.nodeClasses" . }}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpus], verbs: [list, watch]}
 {{- end }}
@@ -114,7 +122,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes], verbs: [list, watch]}
 - {apiGroups: [""], resources: [namespaces], resourceNames: [{{ .smart }}], verbs: [get]}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}
-- {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
+{{ include "karpool.rules.nodeClasses" . }}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [karpool-smart-pod], verbs: [get]}
 - {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
@@ -146,7 +154,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
 - {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
-- {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
+{{ include "karpool.rules.nodeClasses" . }}
 - {apiGroups: [karpenter.kwok.sh], resources: [kwoknodeclasses], verbs: [list, watch]}
 - {apiGroups: [cluster.karmada.io], resources: [clusters], verbs: [list, watch]}
 - {apiGroups: [work.karmada.io], resources: [clusterresourcebindings, resourcebindings], verbs: [list, watch]}
@@ -167,7 +175,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
 - {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
-- {apiGroups: [karpenter.k8s.aws], resources: [ec2nodeclasses], verbs: [list, watch]}
+{{ include "karpool.rules.nodeClasses" . }}
 - {apiGroups: [tensor-fusion.ai], resources: [gpus], verbs: [list, watch]}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}
 - {apiGroups: [cluster.karmada.io], resources: [clusters], verbs: [list, watch]}

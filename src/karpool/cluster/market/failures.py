@@ -151,8 +151,10 @@ class LaunchFailures:
         known = self._of(pool)
         known.succeeded = max(known.succeeded, at)
         if offer is not None:
-            each = self._offers.setdefault(offer, _Offering())
-            each.succeeded = max(each.succeeded, at)
+            offering = self._offers.setdefault(offer, _Offering())
+            if at <= offering.succeeded:
+                return  # most claims of an offering say what another said
+            offering.succeeded = at
             for wider in _wider(offer):
                 self._successes[wider] = max(self._successes.get(wider, NEVER), at)
             if len(self._successes) > _OFFERS_MAX:

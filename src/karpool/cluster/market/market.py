@@ -20,6 +20,7 @@ from karpool.model.catalogue.files import load_shipped, shipped_provider, unknow
 from karpool.model.contracts.contract import PAID_FOR_DIVISOR, BilledKind, Contract
 from karpool.model.contracts.contracted_prices import ContractedPrices
 from karpool.model.errors import Invalid
+from karpool.model.karpenter.node_class import NodeClass
 from karpool.model.karpenter.node_overlay import NodeOverlays
 from karpool.model.karpenter.objects import (
     CAPACITY_TYPE,
@@ -209,10 +210,9 @@ class Market:
                 for value in requirement.values or ():
                     self._place(region_of({requirement.key: value}), RegionSource.POOL)
 
-    def see_zones(self, zones: Iterable[str]) -> None:
-        """Those in which a node class has subnets."""
-        for zone in zones:
-            self._place(region_of({ZONE: zone}), RegionSource.NODE_CLASS)
+    def see_node_class(self, node_class: NodeClass) -> None:
+        for region in (*(region_of({ZONE: zone}) for zone in sorted(node_class.zones)), node_class.region):
+            self._place(region, RegionSource.NODE_CLASS)
 
     def see_karmada_cluster(self, region: str, zones: Iterable[str]) -> None:
         """What Karmada's Cluster object says of where the cluster is."""

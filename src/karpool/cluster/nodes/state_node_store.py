@@ -2,7 +2,8 @@
 
 A node finds its claim by provider id, else by `status.nodeName` of the claim, else by its owner
 reference. A claim belongs to one node: the one it names, or the first by name; others stand alone, and
-are said to. Whatever the order in which objects arrive, the join is the same.
+are said to. Whatever the order in which objects arrive, the join is the same; it is made when somebody
+looks, once for all that came in between, or at once where somebody listens.
 
 Nodes count against limits with what they show once they are initialised; before that their claim does,
 and a claim without a machine with the largest type it may become. Those that leave do not count.
@@ -30,15 +31,14 @@ from karpool.model.resources import Resources, add
 _SAME_MAX = 10_000
 _PRICED = (INSTANCE_TYPE, NODEPOOL, REGION)
 _NO_CLAIM = ""
+_NO_PRICES = (None, None, None)  # of a machine whose type is not known
 
 StateNodeListener = Callable[[StateNode | None, StateNode | None], None]  # before, after
 
 
 class StateNodeStore:
-    """`version` rises with every change of a joined node."""
-
     def __init__(self, market: Market, problems: UnreadableObjects) -> None:
-        self.version = 0
+        self._version = 0
         self.listeners: list[StateNodeListener] = []
         self.market = market
         self.claims: dict[str, ClaimFacts] = {}
@@ -54,6 +54,9 @@ class StateNodeStore:
         self._starting: dict[str, None] = {}  # nodes that are not ready for pods, and have a claim
         self._leaving: dict[str, None] = {}
         self._blocked: dict[str, int] = {}
+        # What was heard of since the last join, in that order: plans must not depend on hashes of names.
+        self._new_nodes: dict[str, None] = {}
+        self._new_claims: dict[str, None] = {}
         self._reserved: dict[str, str] = {}  # by node
         self._reserved_claims: dict[str, str] = {}
         self._priced = market.version
@@ -64,12 +67,19 @@ class StateNodeStore:
         self._capacities: dict[int, tuple[QuantityMap, Resources]] = {}  # by identity: they are shared
         self._prices: dict[tuple[str | None, ...], tuple[float | None, float | None, BilledKind | None]] = {}
         self._price_version: object = None
-        self._shared = False
+        self._shared = self._usage_shared = False
 
     # Reading
 
+    @property
+    def version(self) -> int:
+        """Rises with every change of a joined node."""
+        self.settle()
+        return self._version
+
     def of_claim(self, name: str) -> StateNode | None:
         """With its node, if it has one."""
+        self.settle()
         return self._joined.get(self._holder(name)) or self._waiting.get(name)
 
     def claim_with(self, provider_id: str) -> str:
@@ -82,31 +92,42 @@ class StateNodeStore:
 
     def without_node(self) -> Iterable[StateNode]:
         """Claims, in no order."""
+        self.settle()
         return self._waiting.values()
 
     def view(self) -> tuple[Mapping[str, StateNode], Mapping[str, StateNode]]:
         """Nodes by name, and claims without a node by name; neither changes any more."""
+        self._price_anew()
         contracted = self.market.contracted
-        if contracted and (self._billed != self.version or contracted.is_shared):
+        if contracted and (self._billed != self._version or contracted.is_shared):
             contracted.see_fleet(self._fleet())
-        if self._priced != self.market.version:
-            self._priced = self.market.version
-            self._refresh(self._nodes)
-            self._refresh_claims(self.claims)
-        self._billed = self.version
+            self._price_anew()
+        self._billed = self._version
         self._shared = True
         return MappingProxyType(self._joined), MappingProxyType(self._waiting)
 
+    def _price_anew(self) -> None:
+        """Together with what was heard of since: after the first listing both are all there is."""
+        if self._priced != self.market.version:
+            self._priced = self.market.version
+            self._new_nodes |= dict.fromkeys(self._nodes)
+            self._new_claims |= dict.fromkeys(self.claims)
+        self.settle()
+
     def starting(self) -> tuple[StateNode, ...]:
         """Nodes that are not ready for pods yet, and have a claim that says what they will be."""
+        self.settle()
         return tuple(self._joined[name] for name in self._starting)
 
     def leaving(self) -> tuple[str, ...]:
         """Nodes that are on their way out."""
+        self.settle()
         return tuple(self._leaving)
 
     def usage(self) -> Mapping[str, Resources]:
         """By pool: capacity of nodes and claims that are not going; `nodes` counts them."""
+        self.settle()
+        self._usage_shared = True
         return self._usage
 
     # Hearing
@@ -122,16 +143,14 @@ class StateNodeStore:
             self._unindex(self._nodes_with, _links_of_node(before), name)
             for link in _links_of_node(facts):
                 self._nodes_with.setdefault(link, set()).add(name)
-            self._rejoin((name,))
-        else:
-            self._refresh((name,))
+        self._heard(node=name)
 
     def drop_node(self, name: str) -> None:
         node = self._nodes.pop(name, None)
         if node is None:
             return
         self._unindex(self._nodes_with, _links_of_node(node), name)
-        self._rejoin((name,))
+        self._heard(node=name)
 
     def put_claim(self, claim: NodeClaim) -> None:
         name = claim.name
@@ -141,15 +160,13 @@ class StateNodeStore:
             return
         self.claims[name] = facts
         old, new = _links_of_claim(before), _links_of_claim(facts)
-        affected = set(self._nodes_of.get(name, ()))
         if old != new or before is None:
             self._unindex(self._claims_with, old, name)
             for link in new:
                 self._claims_with.setdefault(link, set()).add(name)
-            affected |= self._nodes_that_may_be_of(name, (*old, *new))
-            self._rejoin(affected)
-        self._refresh(affected)
-        self._refresh_claims((name,))
+            if old:
+                self._new_nodes.update(dict.fromkeys(self._nodes_that_may_be_of(name, old)))
+        self._heard(claim=name)
 
     def drop_claim(self, name: str) -> None:
         claim = self.claims.pop(name, None)
@@ -157,33 +174,58 @@ class StateNodeStore:
             return
         links = _links_of_claim(claim)
         self._unindex(self._claims_with, links, name)
-        self._rejoin({*self._nodes_of.get(name, ()), *self._nodes_that_may_be_of(name, links)})
-        self._refresh_claims((name,))
+        self._new_nodes.update(dict.fromkeys(self._nodes_that_may_be_of(name, links)))
+        self._heard(claim=name)
 
     def block(self, name: str, pods: int) -> None:
         """Say how many pods on a node cannot be read."""
         if self._blocked.get(name, 0) != pods:
             self._blocked[name] = pods
-            self._refresh((name,))
+            self._heard(node=name)
 
     def reserve(self, nodes: Mapping[str, str], claims: Mapping[str, str]) -> None:
         """Nodes and claims that are held for something that is still to come, and by whom; all there are."""
-        changed = {name for name, _ in self._reserved.items() ^ nodes.items()}
-        for claim, _ in self._reserved_claims.items() ^ claims.items():
-            changed |= self._nodes_of.get(claim, set())
+        for name in sorted({name for name, _ in self._reserved.items() ^ nodes.items()}):
+            self._new_nodes[name] = None
+        for claim in sorted({claim for claim, _ in self._reserved_claims.items() ^ claims.items()}):
+            self._new_claims[claim] = None
         self._reserved, self._reserved_claims = dict(nodes), dict(claims)
-        self._refresh(changed)
+        self._heard()
 
     # Joining
 
-    def _nodes_that_may_be_of(self, claim: str, links: Iterable[str]) -> set[str]:
-        names = set(self._nodes_with.get(f"claim/{claim}", ()))
+    def _heard(self, *, node: str = "", claim: str = "") -> None:
+        if node:
+            self._new_nodes[node] = None
+        if claim:
+            self._new_claims[claim] = None
+        if self.listeners:
+            self.settle()
+
+    def settle(self) -> None:
+        """Join what was heard of since."""
+        if not self._new_nodes and not self._new_claims:
+            return
+        nodes, claims = self._new_nodes, self._new_claims
+        self._new_nodes, self._new_claims = {}, {}
+        for claim in claims:
+            links = _links_of_claim(self.claims.get(claim))
+            nodes.update(dict.fromkeys(self._nodes_that_may_be_of(claim, links)))
+        claims.update(self._rejoin(nodes))
+        for claim in claims:
+            nodes.update(dict.fromkeys(sorted(self._nodes_of.get(claim, ()))))
+        self._refresh(nodes)
+        self._refresh_claims(claims)
+
+    def _nodes_that_may_be_of(self, claim: str, links: Iterable[str]) -> list[str]:
+        """Those it has, and those that any link leads to."""
+        nodes = {*self._nodes_of.get(claim, ()), *self._nodes_with.get(f"claim/{claim}", ())}
         for link in links:
-            names |= self._nodes_with.get(link, set())
+            nodes |= self._nodes_with.get(link, set())
             name = link.removeprefix("node/")
             if name != link and name in self._nodes:
-                names.add(name)
-        return names
+                nodes.add(name)
+        return sorted(nodes)
 
     def _sought(self, name: str) -> str:
         """The claim that a node takes itself to be of; empty for none."""
@@ -197,9 +239,9 @@ class StateNodeStore:
         owners = (link.removeprefix("claim/") for link in _links_of_node(node) if link.startswith("claim/"))
         return next((owner for owner in owners if owner in self.claims), _NO_CLAIM)
 
-    def _rejoin(self, names: Iterable[str]) -> None:
-        touched: set[str] = set()  # claims
-        names = list(names)
+    def _rejoin(self, names: Iterable[str]) -> dict[str, None]:
+        """The claims that these nodes had or have."""
+        touched: dict[str, None] = {}
         for name in names:
             before, now = self._claim_of.get(name, _NO_CLAIM), self._sought(name)
             if before != now:
@@ -210,11 +252,9 @@ class StateNodeStore:
                     self._claim_of[name] = now
                 else:
                     self._claim_of.pop(name, None)
-            touched |= {before, now}
-        touched.discard(_NO_CLAIM)
-        affected = {*names, *(node for claim in touched for node in self._nodes_of.get(claim, ()))}
-        self._refresh(affected)
-        self._refresh_claims(touched)
+            touched[before] = touched[now] = None
+        touched.pop(_NO_CLAIM, None)
+        return touched
 
     def _holder(self, claim: str) -> str:
         """The node that a claim belongs to; empty for none."""
@@ -284,6 +324,8 @@ class StateNodeStore:
     ) -> tuple[float | None, float | None, BilledKind | None]:
         """What the machine adds to the bill, its list price, and how it is billed where that matters. Most
         nodes are like some others; what makes a difference is in these labels."""
+        if INSTANCE_TYPE not in labels:
+            return _NO_PRICES
         zone = labels.get(ZONE)
         if not zone:
             return self._priced_anew(labels, provider_id)
@@ -314,7 +356,7 @@ class StateNodeStore:
 
     def _own(self) -> None:
         """Before something is written: snapshots keep what they have taken."""
-        self.version += 1
+        self._version += 1
         if self._shared:
             self._joined, self._waiting = dict(self._joined), dict(self._waiting)
             self._shared = False
@@ -372,7 +414,7 @@ class StateNodeStore:
 
     def _equal(self, amounts: Resources) -> Resources:
         """With the node itself; one object for all machines that are the same."""
-        whole = {**amounts, NODE_COUNT: 1}
+        whole = {**{name: units for name, units in amounts.items() if units}, NODE_COUNT: 1}
         if len(self._same) > _SAME_MAX:
             self._same.clear()
         return self._same.setdefault(frozenset(whole.items()), whole)
@@ -381,17 +423,21 @@ class StateNodeStore:
         before = self._counted.get(key)
         if before == (pool, amounts) or (before is None and not pool):
             return
-        self._usage = dict(self._usage)
+        if self._usage_shared:
+            self._usage = {used_by: dict(used) for used_by, used in self._usage.items()}
+            self._usage_shared = False
         if before is not None:
-            used = self._usage[before[0]] = dict(self._usage[before[0]])
-            add(used, {name: -units for name, units in before[1].items()})
-            if not used.get(NODE_COUNT):
+            used = self._usage[before[0]]
+            for name, units in before[1].items():
+                used[name] -= units
+                if not used[name]:
+                    del used[name]
+            if not used:
                 del self._usage[before[0]]
             del self._counted[key]
         if pool:
             self._counted[key] = pool, amounts
-            used = self._usage[pool] = dict(self._usage.get(pool, {}))
-            add(used, amounts)
+            add(self._usage.setdefault(pool, {}), amounts)
 
 
 def _mark(names: dict[str, None], name: str, there: bool) -> None:

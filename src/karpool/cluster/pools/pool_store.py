@@ -12,7 +12,7 @@ from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.market.market import Market
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.node_class import NodeClass
-from karpool.model.karpenter.objects import CompiledPool, NodePool, pool_of
+from karpool.model.karpenter.objects import CompiledPool, NodeClassRef, NodePool, pool_of
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import ZONE
 from karpool.model.kubernetes.times import moment
@@ -29,7 +29,7 @@ class PoolStore:
         self._market = market
         self._failures = failures
         self._compiled: dict[str, CompiledPool] = {}
-        self._zones: dict[str, frozenset[str]] = {}  # by node class
+        self._zones: dict[NodeClassRef, frozenset[str]] = {}
         self._narrowed: Mapping[str, CompiledPool] | None = None
 
     def compiled(self) -> Mapping[str, CompiledPool]:
@@ -83,19 +83,19 @@ class PoolStore:
         self._failures.pool_gone(name)
         self._market.forget_pool(name)
 
-    def put_class(self, node_class: NodeClass) -> None:
+    def put_class(self, reference: NodeClassRef, node_class: NodeClass) -> None:
         zones = node_class.zones
-        self._market.see_zones(sorted(zones))
-        if self._zones.get(node_class.name) != zones:
-            self._zones[node_class.name] = zones
+        self._market.see_node_class(node_class)
+        if self._zones.get(reference) != zones:
+            self._zones[reference] = zones
             self._changed()
 
-    def drop_class(self, name: str) -> None:
-        if self._zones.pop(name, None):
+    def drop_class(self, reference: NodeClassRef) -> None:
+        if self._zones.pop(reference, None):
             self._changed()
 
     def _in_its_zones(self, pool: CompiledPool) -> CompiledPool:
-        zones = self._zones.get(pool.node_class_ref.name)
+        zones = self._zones.get(pool.node_class_ref)
         if not zones:
             return pool
         return replace(pool, requirements=combined(pool.requirements, {ZONE: ValueSet(zones)}))

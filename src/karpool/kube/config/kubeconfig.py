@@ -106,6 +106,14 @@ def load(
     )
 
 
+def load_contexts(path: Path) -> list[ClusterConfig]:
+    """One cluster per context of a file, under the context's name. Raises ConfigError."""
+    if not path.is_file():
+        raise ConfigError(f"kubeconfig {path} does not exist; check --kubeconfig")
+    merged = merge([read_file(path, "")])
+    return [_Chooser(merged, f"cluster {name}: ").choose(name, name) for name in merged.contexts]
+
+
 def contexts(
     path: Path | str | None = None, *, env: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> list[str]:

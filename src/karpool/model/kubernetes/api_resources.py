@@ -106,6 +106,13 @@ CRDS = ApiResource(
 NODEPOOLS = ApiResource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
 NODECLAIMS = ApiResource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
 EC2NODECLASSES = ApiResource("karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass", namespaced=False)
+EKSNODECLASSES = ApiResource("eks.amazonaws.com", "v1", "nodeclasses", "NodeClass", namespaced=False)
+AKSNODECLASSES = ApiResource(
+    "karpenter.azure.com", "v1beta1", "aksnodeclasses", "AKSNodeClass", namespaced=False
+)
+GCENODECLASSES = ApiResource(
+    "karpenter.k8s.gcp", "v1alpha1", "gcenodeclasses", "GCENodeClass", namespaced=False
+)
 KWOKNODECLASSES = ApiResource(
     "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", namespaced=False
 )
