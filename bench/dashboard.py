@@ -34,11 +34,15 @@ Result = dict[str, Any]
 
 def benchmarks() -> Iterator[Callable[[], Result]]:
     for name, path in ANSWERS.items():
-        yield lambda name=name, path=path: answer(name, path)
+        yield _asking(name, path)
     yield first_read
     yield size
     if executable() is not None:
         yield shown
+
+
+def _asking(name: str, path: str) -> Callable[[], Result]:
+    return lambda: answer(name, path)
 
 
 def answer(name: str, path: str) -> Result:

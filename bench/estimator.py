@@ -196,7 +196,7 @@ def components() -> bytes:
 def alone(port: int, method: str, requests: Sequence[bytes]) -> list[float]:
     """One client, one call after the other: milliseconds of each."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.unary_unary(f"/{ESTIMATOR}/{method}")
+        call: Any = channel.unary_unary(f"/{ESTIMATOR}/{method}")
         for request in requests[:20]:
             call(request, timeout=60)
         took = []
@@ -219,7 +219,7 @@ async def together(port: int, clients: int, seconds: float) -> dict[str, Any]:
         nonlocal errors
         options = [("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
-            call = channel.unary_unary(f"/{ESTIMATOR}/MaxAvailableReplicas")
+            call: Any = channel.unary_unary(f"/{ESTIMATOR}/MaxAvailableReplicas")
             while (start := time.perf_counter()) < end:
                 try:
                     await call(make(next(numbers)), timeout=10)
@@ -280,7 +280,7 @@ def estimator(url: str) -> Iterator[tuple[int, int]]:
 def first_answer(port: int) -> int:
     """Ask until the server says that it has counted everything."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.unary_unary(f"/{ESTIMATOR}/MaxAvailableReplicas")
+        call: Any = channel.unary_unary(f"/{ESTIMATOR}/MaxAvailableReplicas")
         while True:
             try:
                 answer = call(plain(0), timeout=60)

@@ -289,7 +289,7 @@ def _request(random: np.random.Generator, number: int) -> GpuRequest:
 @cache
 def allocation_times(strategy: str) -> list[float]:
     """Try and commit; every second pod leaves again, so the pool fills slowly."""
-    allocator, requests = pool(strategies.named(strategy))
+    allocator, requests = pool(strategies.named(StrategyName(strategy)))
     values = []
     for number, request in enumerate(requests[:2_000]):
         start = perf_counter()

@@ -84,15 +84,17 @@ async def _churn(fleet: EmbeddedFleet, number: int) -> None:
         await client.create(PODS, fresh)
 
 
+def _furnish(fleet: EmbeddedFleet) -> None:
+    add_controllers(fleet, CONTROLLERS)
+
+
 def build_and_run(clusters: int) -> tuple[float, float, float]:
     """CPU seconds to build, and for the simulated hour; peak MiB."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     start = time.process_time()
 
     async def story() -> tuple[float, float]:
-        async with EmbeddedFleet(
-            _fleet_file(clusters), LoopClock(), furnish=lambda fleet: add_controllers(fleet, CONTROLLERS)
-        ) as fleet:
+        async with EmbeddedFleet(_fleet_file(clusters), LoopClock(), furnish=_furnish) as fleet:
             _fill(fleet)
             await asyncio.sleep(60)
             built = time.process_time()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ import uvloop
 from tests.scheduler.deciding import schedule
 
 from bench.timing import timed
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.config import kubeconfig
@@ -174,7 +175,7 @@ class Watching:
 
     def __init__(self, client: Client, number: int) -> None:
         self._informer: Informer[Object] = Informer(client, RESOURCEBINDINGS, into=dict)
-        self._informer.add_handler(self._on_add, lambda _, obj: self._on_add(obj))
+        self._informer.add_sink(self)
         self._wanted = number
         self.outcomes: dict[str, str] = {}
         self.done = asyncio.Event()
@@ -182,7 +183,12 @@ class Watching:
     async def run(self) -> None:
         await self._informer.run()
 
-    def _on_add(self, obj: Object) -> None:
+    def apply(self, changes: Sequence[ObjectChange[Object]], /) -> None:
+        for change in changes:
+            if change.object is not None:
+                self._look_at(change.object)
+
+    def _look_at(self, obj: Object) -> None:
         said = [c for c in obj.get("status", {}).get("conditions") or () if c["type"] == "Scheduled"]
         if not said:
             return

@@ -30,7 +30,6 @@ from karpool.cluster.pods.volume_store import VolumeStore
 from karpool.cluster.problems import UnreadableObject, UnreadableObjects
 from karpool.model import labels
 from karpool.model.devices.device import Device, GpuObject, from_object
-from karpool.model.devices.node_devices import RESOURCES
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import Labels, decode
@@ -132,7 +131,7 @@ class ClusterRoom:
         self._reshape_affected_pods()
         if self._latest is None:
             rows, shape_ids, by_row, pending = self._pods.views()
-            devices = self._devices.table(self._nodes.find, self._room)  # before room: shares take of it
+            devices = self._devices.table(self._nodes, self._room)  # before room: shares take of it
             free, allocatable, slots = self._room.views()
             self._namespaces_shared = True
             self._latest = StoredRoom(
@@ -262,12 +261,10 @@ class ClusterRoom:
 
     def _put_pod(self, key: str, shape_id: int, node: str, held: HeldDevices | None = None) -> None:
         demand = self._pods.shapes[shape_id].devices
-        news = (
-            self._devices.remove_pod(key)
-            if demand is None
-            else self._devices.put_pod(key, node, held or HeldDevices(demand, ()))
-        )
-        if news:
+        if demand is not None:
+            if self._devices.put_pod(key, node, held or HeldDevices(demand, ())):
+                self._changed()
+        elif key in self._devices.node_of_pod and self._devices.remove_pod(key):
             self._changed()
         if self._pods.put(key, shape_id, node, self._nodes.find(node) if node else None):
             self._changed()
@@ -454,10 +451,6 @@ class ClusterRoom:
 
     def _charge(self, row: int, shape: PodShape, pods: int) -> None:
         self._room.take(row, shape.requests, pods)
-        nodes, offering = self._nodes.rows, self._devices.offering
-        # Few nodes offer devices: asked first, it spares all others the look through their pods' requests.
-        if offering and row < len(nodes) and nodes[row].name in offering and _asks_a_plugin(shape):
-            self._devices.touch(nodes[row].name)
 
     def _node_names(self) -> list[str]:
         return [row.name for row in self._nodes.rows]
@@ -518,7 +511,3 @@ def _check_labels(given: Labels) -> None:
         labels.check_labels(given)
     except Invalid as error:
         raise error.at("metadata.labels") from None
-
-
-def _asks_a_plugin(shape: PodShape) -> bool:
-    return any(resource in RESOURCES for resource, _ in shape.requests)

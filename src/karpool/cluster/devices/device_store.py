@@ -6,12 +6,14 @@ devices. Nobody's word is taken for more than it says: where a pod on a node hol
 cannot be told, no device of that node is free for others.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from karpool.cluster.nodes.node_store import NodeStore
 from karpool.cluster.nodes.room_store import RoomStore
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import RUNNING, UNKNOWN, Device, DevicePartition
@@ -65,7 +67,7 @@ class DeviceStore:
         self._described: dict[str, dict[str, Device]] = {}  # by node
         self._node_of_device: dict[str, str] = {}
         self._held: dict[str, dict[str, HeldDevices]] = {}  # by node, then by pod
-        self._node_of_pod: dict[str, str] = {}
+        self.node_of_pod: dict[str, str] = {}  # of pods that hold shares
         self._devices: dict[str, tuple[tuple[Device, ...], str]] = {}  # by node, and its plugin
         self._slots: dict[str, list[int]] = {}
         self._spare: list[int] = []
@@ -78,6 +80,7 @@ class DeviceStore:
         self._lock = Column(np.int64)
         self._layout = Column(np.int64)
         self._closed = Column(np.bool_, True)
+        self._units_taken: dict[str, int] = {}  # by node: whole units of its plugin, as of the latest table
         self._stale: set[str] = set()
         self._table: DeviceTable | None = None
         self._uses: dict[str, tuple[DeviceUse, ...]] = {}  # by node
@@ -140,12 +143,12 @@ class DeviceStore:
         self.remove_pod(key)
         if node:
             self._held.setdefault(node, {})[key] = held
-            self._node_of_pod[key] = node
+            self.node_of_pod[key] = node
             self._stale.add(node)
         return bool(node)
 
     def remove_pod(self, key: str) -> bool:
-        node = self._node_of_pod.pop(key, None)
+        node = self.node_of_pod.pop(key, None)
         if node is None:
             return False
         del self._held[node][key]
@@ -154,18 +157,17 @@ class DeviceStore:
         self._stale.add(node)
         return True
 
-    def touch(self, node: str) -> None:
-        """Whole units of its plugin were taken, or given back."""
-        if node in self.offering:
-            self._stale.add(node)
-
     # Reading
 
-    def table(self, find: Callable[[str], int | None], room: RoomStore) -> DeviceTable | None:
+    def table(self, nodes: NodeStore, room: RoomStore) -> DeviceTable | None:
         """None when no node has devices. Tells `room` which units of plugins hold shares."""
+        if self.offering:
+            self._notice_taken_units(nodes, room)
         if self._stale:
-            for name in self._stale:
-                self._work_out(name, find(name), room)
+            self._names = list(self._names)  # tables that were handed out keep theirs
+            self._write(
+                [values for name in self._stale for values in self._work_out(name, nodes.find(name), room)]
+            )
             self._stale.clear()
             self.uses = MappingProxyType(dict(self._uses))
             size = len(self._names)
@@ -187,7 +189,33 @@ class DeviceStore:
             )
         return self._table
 
-    def _work_out(self, name: str, row: int | None, room: RoomStore) -> None:
+    def _notice_taken_units(self, nodes: NodeStore, room: RoomStore) -> None:
+        """Whole units of a plugin that pods took, or gave back, since the last table."""
+        for row in room.stale:
+            node = self.offering.get(nodes.rows[row].name)
+            if node is not None:
+                units = room.units_taken(row, plugin_of(node.allocatable))
+                if units != self._units_taken.get(node.name, 0):
+                    self._stale.add(node.name)
+
+    def _write(self, devices: Sequence[tuple[int, ...]]) -> None:
+        """Slot and the values of its columns, for many devices at once."""
+        if not devices:
+            return
+        slots, *values = (np.array(column) for column in zip(*devices, strict=True))
+        columns: tuple[Column[Any], ...] = (
+            self._node,
+            self._tflops,
+            self._vram,
+            self._users,
+            self._lock,
+            self._layout,
+            self._closed,
+        )
+        for column, written in zip(columns, values, strict=True):
+            column.writable(len(self._names))[slots] = written
+
+    def _work_out(self, name: str, row: int | None, room: RoomStore) -> list[tuple[int, ...]]:
         described = tuple(self._described.get(name, {}).values())
         node = self.offering.get(name)
         plugin = plugin_of(node.allocatable) if node is not None else ""
@@ -197,26 +225,35 @@ class DeviceStore:
         self._settle(name, devices, plugin)
         self._uses.pop(name, None)
         if row is None:
-            return
+            self._units_taken.pop(name, None)
+            return []
         held = self._held.get(name, _NO_PODS)
-        uses = _uses(devices, held, given_away=0 if described else room.units_taken(row, plugin))
-        for slot, use in zip(self._slots.get(name, ()), uses, strict=True):
-            self._node[slot] = row
-            self._tflops[slot], self._vram[slot] = use.left.tflops_milli, use.left.vram_bytes
-            self._users[slot], self._lock[slot] = len(use.holders), lock_code(use.lock)
-            self._layout[slot] = self._kinds.intern_layout(use.partitions)
-            self._closed[slot] = use.closed
+        units = self._units_taken[name] = room.units_taken(row, plugin)
+        given_away = 0 if described else units
+        uses = _uses(devices, held, given_away=given_away, described=bool(described))
         if uses:
-            self._uses[name] = tuple(replace(use, described=bool(described)) for use in uses)
+            self._uses[name] = tuple(uses)
         if plugin:
             room.keep_shared(row, plugin, _units_held(devices, held))
+        return [
+            (
+                slot,
+                row,
+                use.left.tflops_milli,
+                use.left.vram_bytes,
+                len(use.holders),
+                lock_code(use.lock),
+                self._kinds.intern_layout(use.partitions),
+                use.closed,
+            )
+            for slot, use in zip(self._slots.get(name, ()), uses, strict=True)
+        ]
 
     def _settle(self, name: str, devices: tuple[Device, ...], plugin: str) -> None:
         """Give the devices of a node their slots."""
         old = self._slots.get(name, [])
         if self._devices.get(name, ((), plugin)) == (devices, plugin):
             return
-        self._names = list(self._names)  # tables that were handed out keep theirs
         for slot in old:
             self._closed[slot], self._node[slot] = True, 0
         self._spare += old
@@ -236,11 +273,14 @@ class DeviceStore:
             self._devices[name], self._slots[name] = (devices, plugin), slots
 
 
-def _uses(devices: Sequence[Device], held: Mapping[str, HeldDevices], given_away: int) -> list[DeviceUse]:
-    uses = [_use(device, held) for device in devices]
-    known = {device.name for device in devices}
-    if any(not _is_told(holding, known) for holding in held.values()):
-        return [replace(use, closed=True) for use in uses]
+def _uses(
+    devices: Sequence[Device], held: Mapping[str, HeldDevices], *, given_away: int, described: bool
+) -> list[DeviceUse]:
+    uses = [_use(device, held, described) for device in devices]
+    if held:
+        names = {device.name for device in devices}
+        if any(not _is_told(holding, names) for holding in held.values()):
+            return [replace(use, closed=True) for use in uses]
     # A plugin does not say which devices it gave away: the last that nobody holds a share of.
     for position in range(len(uses) - 1, -1, -1):
         if given_away > 0 and not uses[position].holders:
@@ -249,23 +289,30 @@ def _uses(devices: Sequence[Device], held: Mapping[str, HeldDevices], given_away
     return [replace(use, closed=True) for use in uses] if given_away > 0 else uses
 
 
-def _is_told(holding: HeldDevices, known: set[str]) -> bool:
+def _is_told(holding: HeldDevices, devices: set[str]) -> bool:
     """Whether it can be told which devices a pod holds."""
-    return bool(holding.names) and all(name in known for name in holding.names)
+    return bool(holding.names) and all(name in devices for name in holding.names)
 
 
 def _units_held(devices: Sequence[Device], held: Mapping[str, HeldDevices]) -> int:
     """Devices that the plugin must not give away; of a pod that does not say which, as many as it has."""
-    known = {device.name for device in devices}
-    shared = {name for holding in held.values() for name in holding.names if name in known}
-    untold = [holding for holding in held.values() if not _is_told(holding, known)]
+    if not held:
+        return 0
+    names = {device.name for device in devices}
+    shared = {name for holding in held.values() for name in holding.names if name in names}
+    untold = [holding for holding in held.values() if not _is_told(holding, names)]
     if any(not holding.demand.is_readable for holding in untold):
         return len(devices)
     return len(shared) + sum(holding.demand.count for holding in untold)
 
 
-def _use(device: Device, held: Mapping[str, HeldDevices]) -> DeviceUse:
+def _use(device: Device, held: Mapping[str, HeldDevices], described: bool) -> DeviceUse:
     capacity = device.capacity or NOTHING
+    is_dynamic = device.isolation_policy == DYNAMIC
+    is_unusable = device.phase != RUNNING or not device.is_ours or device.capacity is None
+    if not held:
+        lock = device.active_isolation_mode if is_dynamic else ""
+        return DeviceUse(device, capacity, (), lock, is_unusable, described)
     holders = tuple(key for key, holding in held.items() if device.name in holding.names)
     demands = [held[key].demand for key in holders]
     left = capacity
@@ -276,19 +323,16 @@ def _use(device: Device, held: Mapping[str, HeldDevices]) -> DeviceUse:
         for demand in demands:
             left = left - kind.taken_by(demand)
     modes = {demand.isolation for demand in demands}
-    dynamic = device.isolation_policy == DYNAMIC
     lock = device.active_isolation_mode if not demands else next(iter(modes)) if len(modes) == 1 else ""
     closed = (
-        device.phase != RUNNING
-        or not device.is_ours
-        or device.capacity is None
+        is_unusable
         or (device.isolation_conflict and bool(demands))
-        or (dynamic and len(modes) > 1)
+        or (is_dynamic and len(modes) > 1)
         # What cannot be read, or cut, may be everything.
         or any(demand.isolation == SHARED or not demand.is_readable for demand in demands)
         or partitions is None
     )
-    return DeviceUse(device, left, holders, lock if dynamic else "", closed, partitions=partitions or ())
+    return DeviceUse(device, left, holders, lock if is_dynamic else "", closed, described, partitions or ())
 
 
 def _layout(

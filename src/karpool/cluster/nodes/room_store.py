@@ -30,7 +30,7 @@ class RoomStore:
         self._slots = Column(np.int64)
         self._blocked: set[int] = set()
         self._shared: dict[int, tuple[str, int]] = {}  # by row: units of a plugin that hold shares
-        self._stale: set[int] = set()  # rows whose pods changed since their room was last worked out
+        self.stale: set[int] = set()  # rows whose pods changed since their room was last worked out
 
     def offer(self, row: int, allocatable: Mapping[str, int]) -> tuple[bool, list[str]]:
         """Say what a row offers, a new one at the end included: whether that is news, and the
@@ -46,7 +46,7 @@ class RoomStore:
         if old == allocatable:
             return False, []
         self._offered[row] = allocatable
-        self._stale.add(row)
+        self.stale.add(row)
         ignored = []
         for resource in {**old, **allocatable}:
             if resource != PODS and resource not in self._free and not self._add_column(resource):
@@ -63,14 +63,14 @@ class RoomStore:
         for resource, units in requests:
             taken[resource] = taken.get(resource, 0) + units * pods
         self._pods[row] += pods
-        self._stale.add(row)
+        self.stale.add(row)
 
     def block(self, row: int, blocked: bool) -> bool:
         """Whether nothing may be placed there for now; whether that is news."""
         if blocked == (row in self._blocked):
             return False
         (self._blocked.add if blocked else self._blocked.discard)(row)
-        self._stale.add(row)
+        self.stale.add(row)
         return True
 
     def units_taken(self, row: int, resource: str) -> int:
@@ -80,7 +80,7 @@ class RoomStore:
         """So many units of a plugin hold shares of ours, and are not to be given away."""
         if self._shared.get(row) != (resource, units):
             self._shared[row] = resource, units
-            self._stale.add(row)
+            self.stale.add(row)
 
     def remove(self, row: int, last: int) -> None:
         """Forget a row; the last one takes its place."""
@@ -97,7 +97,7 @@ class RoomStore:
         self._shared.pop(row, None)
         if row != last and last in self._shared:
             self._shared[row] = self._shared.pop(last)
-        for marked in (self._stale, self._blocked):
+        for marked in (self.stale, self._blocked):
             marked.discard(row)
             if last in marked:
                 marked.discard(last)
@@ -106,9 +106,9 @@ class RoomStore:
 
     def views(self) -> tuple[dict[str, Int64s], dict[str, Int64s], Int64s]:
         """Free and allocatable per resource, and free pod slots."""
-        for row in self._stale:
+        for row in self.stale:
             self._work_out(row)
-        self._stale.clear()
+        self.stale.clear()
         size = len(self._offered)
         free = {resource: column.view(size) for resource, column in self._free.items()}
         allocatable = {resource: column.view(size) for resource, column in self._allocatable.items()}
@@ -139,7 +139,7 @@ class RoomStore:
         for row, offered in enumerate(self._offered):
             if resource in offered:  # of a node that came while there were too many
                 self._allocatable[resource][row] = min(max(offered[resource], 0), INT64_MAX)
-                self._stale.add(row)
+                self.stale.add(row)
         return True
 
     def _drop_unoffered(self) -> None:

@@ -8,6 +8,7 @@ can have shares given out. Devices are there when the plugin offers them, not wh
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from karpool.model.catalogue.catalogue import InstanceType
 from karpool.model.devices.amounts import DeviceAmount
@@ -29,7 +30,7 @@ from karpool.model.devices.inventory import (
 from karpool.model.devices.request import COUNT_MAX
 from karpool.model.karpenter.objects import NODEPOOL
 from karpool.model.kubernetes.meta import NO_LABELS, Labels
-from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.node import HOSTNAME, Node
 from karpool.model.requirements import Requirements
 from karpool.model.resources import CPU, GPU, MEMORY
 
@@ -80,7 +81,10 @@ def promises_gpus(labels: Labels) -> bool:
 
 def plugin_of(offered: Mapping[str, int]) -> str:
     """The resource under which a node's device plugin counts its devices; empty without one."""
-    return next((resource for resource in RESOURCES if offered.get(resource, 0) > 0), "")
+    for resource in RESOURCES:
+        if offered.get(resource, 0) > 0:
+            return resource
+    return ""
 
 
 def registers_of(annotations: Mapping[str, str]) -> Mapping[str, str]:
@@ -95,9 +99,22 @@ def labelled_devices(
     of devices."""
     if offered.get(plugin_of(offered), 0) > COUNT_MAX:
         return ()
-    groups = inventory_of(labels, registers, offered).groups
+    groups = _groups(
+        tuple(label for label in labels.items() if label[0] != HOSTNAME),
+        tuple(registers.items()),
+        tuple(offered.items()),
+    )
     pool = pool_of_node(labels)
     return tuple(device for group in groups if _takes_shares(group) for device in _devices(group, name, pool))
+
+
+@lru_cache(maxsize=1024)  # Nodes of a pool differ in their names alone.
+def _groups(
+    labels: tuple[tuple[str, str], ...],
+    registers: tuple[tuple[str, str], ...],
+    offered: tuple[tuple[str, int], ...],
+) -> tuple[DeviceGroup, ...]:
+    return inventory_of(dict(labels), dict(registers), dict(offered)).groups
 
 
 def _takes_shares(group: DeviceGroup) -> bool:
@@ -110,6 +127,7 @@ def _takes_shares(group: DeviceGroup) -> bool:
 
 def _devices(group: DeviceGroup, node: str, pool: str) -> Iterator[Device]:
     amount = DeviceAmount(group.tflops_milli or 0, (group.memory_mib or 0) * MIB)
+    model = model_name(group.model)
     for index in range(group.devices):
         yield Device(
             name=group.names[index] if group.names else f"{node}-gpu-{index}",
@@ -118,7 +136,7 @@ def _devices(group: DeviceGroup, node: str, pool: str) -> Iterator[Device]:
             pool=pool,
             phase=RUNNING,
             vendor=group.vendor,
-            model=model_name(group.model),
+            model=model,
             index=index,
             capacity=amount,
             available=amount,
