@@ -34,8 +34,8 @@ from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import Labels, decode
 from karpool.model.kubernetes.node import Node
-from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.kubernetes.pod import Pod, effective_requests
+from karpool.model.kubernetes.pod_shape import PodShape, positive
 from karpool.model.kubernetes.volumes import (
     Alternatives,
     CsiNode,
@@ -247,7 +247,8 @@ class ClusterRoom:
             self._block(self._unreadable.drop(key))
         shape = self._pods.shapes[shape_id]
         if shape.devices is not None and not self._knows_shares:
-            shape = replace(shape, devices=None)
+            # For them a share is a resource like any other.
+            shape = replace(shape, devices=None, requests=positive(effective_requests(pod)))
             shape_id = self._pods.shapes.intern(shape)
         if self._volumes is not None and self._volumes.put_pod(key, pod):
             shape = self._with_volumes(self._volumes, key, shape)

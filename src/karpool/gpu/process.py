@@ -2,6 +2,7 @@
 
 from karpool.cluster.market.market import Market
 from karpool.gpu.controller.controller import GpuScaler
+from karpool.gpu.controller.device_shapes import device_shapes_of
 from karpool.gpu.controller.metrics import PREFIX, ScaleUpMetrics
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.kube.api.client import Client
@@ -21,6 +22,7 @@ def _manages(options: GpuScalerOptions) -> ManagerOptions:
     lease = LeaseName(COMPONENT, options.smart_pod_namespace)
     # What is wrong with these files is said before anything starts.
     market_of(options.catalogue, options.region, options.contract)
+    device_shapes_of(options.device_shapes)
     return ManagerOptions(
         clusters=[kubeconfig.load(options.connection.kubeconfig, context=options.connection.context)],
         listen=options.probes.addresses,
@@ -50,6 +52,7 @@ async def _build(
         backend=await backend(
             options.backend, environment.client, options.smart_pods, monitor, RequestPurpose.SCALE_UP
         ),
+        shapes=device_shapes_of(options.device_shapes),
         tell=QueueMetrics(registry, COMPONENT, environment.clock.monotonic),
     )
 

@@ -67,6 +67,9 @@
 {{- with .schedulerName }}
 - {{ printf "--scheduler-name=%s" . | quote }}
 {{- end }}
+{{- with .mode }}
+- {{ printf "--mode=%s" . | quote }}
+{{- end }}
 {{- with .defaultPool }}
 - {{ printf "--default-pool=%s" . | quote }}
 {{- end }}

@@ -124,6 +124,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}
 {{ include "karpool.rules.nodeClasses" . }}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
+- {apiGroups: [resource.k8s.io], resources: [deviceclasses, devicetaintrules, resourceclaims, resourceclaimtemplates, resourceslices], verbs: [list, watch]}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [karpool-smart-pod], verbs: [get]}
 - {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpuresourcequotas, gpus], verbs: [list, watch]}

@@ -44,6 +44,7 @@ class GpuWorker:
     nominated_node: str = ""
     released: bool = False  # deleted, and neither a finalizer nor a grace period keeps it
     partitions: tuple[DevicePartition, ...] = ()  # of the devices, in their order
+    unschedulable: bool = True  # a pod of another scheduler waits once that says so
 
     @property
     def uid(self) -> str:
@@ -51,7 +52,7 @@ class GpuWorker:
 
     @property
     def waits(self) -> bool:
-        return not (self.node or self.leaving or self.nominated_node)
+        return self.unschedulable and not (self.node or self.leaving or self.nominated_node)
 
     @property
     def has_devices(self) -> bool:
@@ -72,6 +73,7 @@ class GpuNodeFacts:
     host_memory_bytes: int = 0  # all of it
     host_disk_bytes: int = 0
     taints: tuple[Taint, ...] = ()
+    shown: Mapping[str, int] = field(default_factory=dict)  # devices, as each system shows them
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,10 @@ class AllocatorState:
             nominated={
                 worker.item: worker.nominated_node
                 for worker in view.workers
-                if worker.nominated_node and not worker.node and not worker.leaving
+                if worker.item.system is None
+                and worker.nominated_node
+                and not worker.node
+                and not worker.leaving
             },
             answers=self._answers,
             why_none=why_none,
@@ -212,6 +217,7 @@ class AllocatorState:
             memory_bytes=node.memory_bytes - taken.memory_bytes,
             taints=node.taints,
             labels=node.labels,
+            shown=node.shown,
         )
 
     # What is seen

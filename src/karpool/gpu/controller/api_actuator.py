@@ -39,10 +39,12 @@ from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.api_resources import PODS, ListOptions
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_shape import AffinityTerm
 from karpool.model.resources import CPU, MEMORY
-from karpool.provisioning.node_request import NodeRequest, unit
+from karpool.provisioning.node_request import NodeCandidate, NodeRequest, unit
 from karpool.provisioning.placeholders.backend import ProvisioningBackend
 from karpool.provisioning.placeholders.placeholder import REQUEST
+from karpool.provisioning.placeholders.smart_pod import COMPONENT, SMART_SCHEDULER
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +67,10 @@ class ApiScaleUpActuator:
         namespace: str,
         settings: ScaleUpSettings,
         check: Check = lambda: None,
+        apart: Callable[[NodeCandidate], tuple[AffinityTerm, ...]] = lambda candidate: (),
     ) -> None:
+        """`apart` are pods that tell the nodes which are there from a new one of a candidate."""
+        self._apart = apart
         self.world = ScaleUpInput(now=0.0)  # what the plan was made from
         self._client = client
         self._backend = backend
@@ -130,7 +135,11 @@ class ApiScaleUpActuator:
         indices = [create.unit.index for create in group]
         try:
             ask = self._ask(record, group[0])
-            answer = await self._backend.request(ask, group[0].rung.candidate, indices)
+            candidate = group[0].rung.candidate
+            if record.key.system:
+                # Nodes that are there have room for the smart pod, and no device for those that wait.
+                candidate = replace(candidate, apart=self._apart(candidate))
+            answer = await self._backend.request(ask, candidate, indices)
         except Invalid as error:
             for index in indices:
                 self._desk.refused[record.name, record.epoch, index] = str(error)
@@ -145,7 +154,14 @@ class ApiScaleUpActuator:
         resource = resource_of(demand.items[0])
         by_index = {up_unit.index: up_unit for up_unit in record.units}
         units = tuple(
-            unit({resource: up_unit.gpus, CPU: up_unit.cpu_milli, MEMORY: up_unit.memory_bytes})
+            unit(
+                {
+                    # Another system's resource is not one that its nodes show from the start, if ever.
+                    **({} if record.key.system else {resource: up_unit.gpus}),
+                    CPU: up_unit.cpu_milli,
+                    MEMORY: up_unit.memory_bytes,
+                }
+            )
             if (up_unit := by_index.get(index))
             else unit({})
             for index in range(record.next_index)
@@ -162,7 +178,8 @@ class ApiScaleUpActuator:
             owner=owner(record),
             tolerations=demand.items[0].tolerations,
             deadline=create.unit.started + self._settings.maximum_age,
-            avoid={WORKER_LABEL: "true"},
+            # A smart pod that asks for no device could share a node with the next, which needs its own.
+            avoid={COMPONENT: SMART_SCHEDULER} if record.key.system else {WORKER_LABEL: "true"},
         )
 
     async def delete(self, delete: DeletePlaceholder) -> None:

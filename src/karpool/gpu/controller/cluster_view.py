@@ -4,6 +4,7 @@ Nothing is kept here but what was read of objects that have not changed since. A
 understood is left out and says why; it stops nobody. A quota that cannot be understood admits nothing.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,23 +20,48 @@ from karpool.gpu.controller.worker_pods import WorkerPod, WorkerPods
 from karpool.gpu.records.scale_up_object import ScaleUp, from_scale_up, without_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.gpu.records.written_records import WrittenRecords
+from karpool.gpu.scale_up.system_nodes import ShownNode, shown_by
 from karpool.model.devices import node_devices
-from karpool.model.devices.device import POOL_LABEL, SMART_POD_USE, Device
+from karpool.model.devices.device import POOL_LABEL, RUNNING, SMART_POD_USE, Device
 from karpool.model.devices.gpu_quota import quota_admitting_nothing, quota_of
+from karpool.model.devices.inventory import (
+    AMD_PLUGIN,
+    HAMI,
+    NVIDIA_PLUGIN,
+    VOLCANO,
+    DeviceForm,
+    inventory_of,
+)
 from karpool.model.devices.quota import GpuQuota
+from karpool.model.devices.systems import MIG_RESOURCES, TIME_SLICES_RESOURCE, GpuSystem
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import DISRUPTED, CompiledPool
+from karpool.model.karpenter.objects import DISRUPTED, NODEPOOL, CompiledPool
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
-from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY
+from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE
+from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape
+from karpool.model.labels import LabelMatcher, requirement
+from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE, Taint
+from karpool.packing.dra.driver_templates import DriverTemplates, published_devices
 from karpool.packing.tables.columns import Bools
 from karpool.packing.tables.node_table import NodeTable
+from karpool.packing.tables.room import Room
 from karpool.provisioning.claims.claim_progress import ClaimProgress
 from karpool.provisioning.claims.node_readiness import emptiness_warning
+from karpool.provisioning.node_request import NodeCandidate
 from karpool.provisioning.placeholders.placeholder import Placeholder
 
 log = structlog.get_logger(__name__)
+
+_NOT_DAEMONS = LabelMatcher((requirement("pod-template-generation", "DoesNotExist"),))
+# KAI shares what the vendor's plugin counts.
+_SHOWN_BY = {
+    HAMI: GpuSystem.HAMI,
+    VOLCANO: GpuSystem.VOLCANO,
+    NVIDIA_PLUGIN: GpuSystem.KAI,
+    AMD_PLUGIN: GpuSystem.KAI,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +239,97 @@ def _facts(
         host_memory_bytes=offered[MEMORY],
         host_disk_bytes=offered[EPHEMERAL_STORAGE],
         taints=tuple(taint for taint in taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE)),
+        shown=_shown(seen.snapshot, name, row),
+    )
+
+
+def _offered(room: Room, row: int) -> dict[str, int]:
+    """Extended resources of a node."""
+    columns = ((resource, room.allocatable(resource)) for resource in room.resources if "/" in resource)
+    return {resource: units for resource, column in columns if (units := int(column[row])) > 0}
+
+
+def _shown(snapshot: Snapshot, name: str, row: int) -> dict[str, int]:
+    """Devices of a node as each system that could hand them out shows them; MIG slices by their profile."""
+    room, facts = snapshot.room, snapshot.nodes[row].node
+    offered = _offered(room, row)
+    shown: Counter[str] = Counter()
+    if facts is not None:
+        for group in inventory_of(facts.labels, facts.annotations, offered).groups:
+            system = _SHOWN_BY.get(group.handed_out_by)
+            if system is not None and group.form is DeviceForm.WHOLE and not group.unstable:
+                shown[system] += group.devices
+    for resource, units in offered.items():
+        if resource.startswith(MIG_RESOURCES):
+            shown[resource.removeprefix(MIG_RESOURCES)] = units
+    shown[GpuSystem.TIME_SLICES] = offered.get(TIME_SLICES_RESOURCE, 0)
+    shown[GpuSystem.TENSOR_FUSION] = sum(
+        use.described and use.device.phase == RUNNING for use in snapshot.devices.get(name, ())
+    )
+    if room.dra is not None and facts is not None:
+        shown[GpuSystem.DRA] = published_devices(room.dra, name, facts.labels)
+    return dict(+shown)
+
+
+def nodes_shown(snapshot: Snapshot) -> dict[tuple[str, str], ShownNode]:
+    """What live nodes show, by pool and instance type; the least of each where they differ."""
+    least: dict[tuple[str, str], ShownNode] = {}
+    for name in gpu_nodes(snapshot):
+        row = snapshot.room.find(name)
+        state = snapshot.nodes[row] if row is not None else None
+        if row is None or state is None or state.node is None or state.is_leaving:
+            continue
+        facts, offered = state.node, _offered(snapshot.room, row)
+        key = (state.pool, facts.labels.get(INSTANCE_TYPE, ""))
+        shown = shown_by(offered, facts.labels, facts.annotations)
+        before = least.get(key)
+        least[key] = shown if before is None else before.least(shown)
+    return least
+
+
+def learn_drivers(snapshot: Snapshot, templates: DriverTemplates) -> None:
+    """Remember what drivers published on the nodes that are there."""
+    state = snapshot.room.dra
+    if state is None:
+        return
+    named = ((name, snapshot.room.find(name)) for name in state.stock.slices.nodes)
+    rows = [
+        (name, snapshot.nodes[row], snapshot.room.nodes.labels_of(row))
+        for name, row in named
+        if row is not None
+    ]
+    templates.learn(
+        state, ((name, labels, node.pool, labels.get(INSTANCE_TYPE, "")) for name, node, labels in rows)
+    )
+
+
+def pods_apart(snapshot: Snapshot, candidate: NodeCandidate) -> tuple[AffinityTerm, ...]:
+    """Pods that hold devices on nodes like those of a candidate, so that a smart pod avoids such nodes.
+
+    Karpenter lets no pod say which host it must not be on. Where nobody holds a device there is room, and a
+    smart pod may as well go there. Daemons come with every node; their labels tell them.
+    """
+    room = snapshot.room
+    namespaces: set[str] = set()
+    for row in range(room.nodes.n):
+        labels = room.nodes.labels_of(row)
+        if candidate.pools and labels.get(NODEPOOL) not in candidate.pools:
+            continue
+        if candidate.instance_types and labels.get(INSTANCE_TYPE) not in candidate.instance_types:
+            continue
+        for key, shape in room.pods_on(row).items():
+            if _has_devices(room.shapes[shape]):
+                namespaces.add(key.partition("/")[0])
+    if not namespaces:
+        return ()
+    return (AffinityTerm(_NOT_DAEMONS, HOSTNAME, frozenset(namespaces)),)
+
+
+def _has_devices(shape: PodShape) -> bool:
+    return (
+        shape.devices is not None
+        or bool(shape.resource_claims)
+        or any(is_extended(resource) for resource, _ in shape.requests)
     )
 
 

@@ -22,7 +22,14 @@ from karpool.gpu.allocation.allocator import AllocatorSettings
 from karpool.gpu.allocation.allocator_state import AllocatorState, View
 from karpool.gpu.controller.actuator import actuate
 from karpool.gpu.controller.api_actuator import ApiScaleUpActuator
-from karpool.gpu.controller.cluster_view import GpuClusterReader, GpuClusterView, step_view
+from karpool.gpu.controller.cluster_view import (
+    GpuClusterReader,
+    GpuClusterView,
+    learn_drivers,
+    nodes_shown,
+    pods_apart,
+    step_view,
+)
 from karpool.gpu.controller.metrics import ScaleUpMetrics
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.gpu.controller.reporting import WaitReporter
@@ -45,7 +52,9 @@ from karpool.manager.controller import Environment
 from karpool.manager.readiness import STALE_POLL_SECONDS
 from karpool.manager.stop import Stop
 from karpool.model.devices.quota import quota_room
+from karpool.model.dra.device import DeviceSlice
 from karpool.model.kubernetes.api_resources import CRDS, ObjectKey
+from karpool.packing.dra.driver_templates import DriverTemplates
 from karpool.provisioning.candidates.attempts import resting_until
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.claims.claim_progress import ClaimProgress
@@ -57,8 +66,8 @@ from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 log = structlog.get_logger(__name__)
 
 STEP = "step"
-# They may be closed to us: pods that depend on volumes or on labels of namespaces then wait.
-REFINING = Aspect.NAMESPACES | Aspect.VOLUMES
+# They may be closed to us: pods that depend on volumes, on labels of namespaces or on claims then wait.
+REFINING = Aspect.NAMESPACES | Aspect.VOLUMES | Aspect.DRA
 ASPECTS = Aspect.DEVICES | Aspect.DEVICE_QUOTAS | Aspect.NODECLAIMS | Aspect.POOLS | Aspect.RECORDS
 TOGETHER_SECONDS = 0.05  # changes that come within this are looked at together
 
@@ -78,9 +87,11 @@ class GpuScaler:
         metrics: ScaleUpMetrics | None = None,
         monitor: ClaimMonitor | None = None,
         backend: ProvisioningBackend | None = None,
+        shapes: Mapping[str, Sequence[DeviceSlice]] | None = None,
         tell: QueueObserver | None = None,
     ) -> None:
-        """`backend` is the smart pod unless another is given; a monitor that it uses comes with it."""
+        """`backend` is the smart pod unless another is given; a monitor that it uses comes with it. `shapes`
+        are what drivers would publish on new nodes, by instance type."""
         client = environment.client
         self.options = options or GpuScalerOptions()
         self._status = environment.status
@@ -97,7 +108,9 @@ class GpuScaler:
             client, self.options.smart_pods, self.monitor, RequestPurpose.SCALE_UP
         )
         self.ladders = CandidateFinder(market or Market())
-        workers = WorkerPods(self.options.scheduler_name, self.options.default_pool)
+        workers = WorkerPods(self.options.scheduler_name, self.options.default_pool, self.options.mode)
+        self._templates = DriverTemplates(shapes)
+        self.ladders.nodes.templates = self._templates
         self._cluster = Cluster(ASPECTS | REFINING, market=self.ladders.market, keeps=workers.is_worker)
         self._triggers = StepTriggers(self._cluster, workers)
         written = WrittenRecords()
@@ -112,6 +125,7 @@ class GpuScaler:
             namespace=namespace,
             settings=settings,
             check=environment.check,
+            apart=lambda candidate: pods_apart(self._cluster.snapshot(), candidate),
         )
         self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance, tell=tell)
         self._cluster_watches = cluster_watches(self._cluster, client.clock, refining=REFINING)
@@ -177,6 +191,8 @@ class GpuScaler:
     async def _step(self) -> Requeue:
         seen = self.seen()
         self.ladders.use_pools(seen.snapshot.pools)
+        learn_drivers(seen.snapshot, self._templates)
+        self.ladders.use_nodes(nodes_shown(seen.snapshot), seen.snapshot.room.dra)
         view = self._view(seen)
         self.desk.sync_quotas(seen.quotas)
         triaged, world = self.desk.refresh(view, self.ladders, self.ladders.why_none)

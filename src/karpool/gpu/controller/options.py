@@ -1,8 +1,10 @@
 """The options of `karpool gpu-scaler`."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, ClassVar
 
+from karpool.gpu.controller.mode import ScalerMode
 from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.gpu.strategies.strategy_name import StrategyName
 from karpool.manager.options import (
@@ -36,6 +38,22 @@ class GpuScalerOptions(Options, frozen=True):
     scheduler_name: Annotated[str, option("Serve pods that name this scheduler.", chart="schedulerName")] = (
         SCHEDULER_NAME
     )
+    mode: Annotated[
+        ScalerMode,
+        option(
+            "bring-nodes: request nodes for pods that their own scheduler has no GPU for, and bind nothing. "
+            "allocate: give devices to pods of --scheduler-name only. auto: each pod by its scheduler.",
+            chart="mode",
+        ),
+    ] = ScalerMode.AUTO
+    device_shapes: Annotated[
+        Path | None,
+        option(
+            "File of ResourceSlices that drivers publish on new nodes, labelled with their instance type.",
+            exists=True,
+            process_only=True,
+        ),
+    ] = None
     default_pool: Annotated[str, option("GPU pool of pods that name none.", chart="defaultPool")] = ""
     catalogue: Annotated[Catalogue, option(process_only=True)] = None
     contract: Annotated[ContractFile, option(process_only=True)] = None

@@ -57,19 +57,20 @@ class WaitReporter:
         self._wake = asyncio.Event()
 
     def tell(self, explanations: Iterable[WaitExplanation]) -> None:
-        keys = {pod.uid: (key, pod.said) for key, pod in self._workers().items()}
+        keys = {pod.uid: (key, pod.said, pod.is_ours) for key, pod in self._workers().items()}
         self._told = {uid: told for uid, told in self._told.items() if uid in keys}
         for explanation in explanations:
             if explanation.uid not in keys:
                 continue
-            key, said = keys[explanation.uid]
+            key, said, is_ours = keys[explanation.uid]
             text = (str(explanation.reason), explanation.message[:MESSAGE_LIMIT])
             if self._told.get(explanation.uid, said) == text:
                 continue
             if self._told.get(explanation.uid, said)[0] != text[0] and explanation.reason in _EVENTS:
                 self.event(key, explanation.uid, explanation.reason, explanation.message)
             self._told[explanation.uid] = text
-            self._pending[explanation.uid] = (key, explanation)
+            if is_ours:  # the condition of another scheduler's pod is that scheduler's to write
+                self._pending[explanation.uid] = (key, explanation)
         if self._pending:
             self._wake.set()
 

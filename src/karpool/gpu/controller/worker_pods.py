@@ -1,13 +1,16 @@
-"""The pods of our scheduler: what each asks for, or why that is not known."""
+"""Pods that ask for devices: those of our scheduler, and those that another one found no room for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from karpool.gpu.allocation.allocator_state import GpuWorker
+from karpool.gpu.controller.mode import ScalerMode
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
 from karpool.model.devices import node_devices, pod_requests, tensor_fusion
 from karpool.model.devices.partitions import PARTITIONS, written_partitions
+from karpool.model.devices.request import GpuRequest
+from karpool.model.devices.systems import GpuSystem, system_of
 from karpool.model.devices.tensor_fusion import BadGpuRequest
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
@@ -17,10 +20,15 @@ from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.kubernetes.times import moment
 from karpool.provisioning.names import digest
 
+UNSCHEDULABLE = "Unschedulable"
+HAMI_MODELS = "nvidia.com/use-gputype"  # parts of names of models, with commas
+_MODELS_MAX = 1024  # characters
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerPod:
-    """`said` is what its condition says now; `problem` why it cannot be read."""
+    """`said` is what its condition says now; `problem` why it cannot be read. `is_ours`: our scheduler's,
+    whose condition we write."""
 
     key: ObjectKey
     uid: str
@@ -29,18 +37,29 @@ class WorkerPod:
     problem: str = ""
     is_bound: bool = False
     version: str = ""  # of the pod, for who writes over exactly that
+    is_ours: bool = True
 
 
 class WorkerPods:
     """Reads each version of a pod once."""
 
-    def __init__(self, scheduler_name: str, default_pool: str = "") -> None:
+    def __init__(
+        self, scheduler_name: str, default_pool: str = "", mode: ScalerMode = ScalerMode.AUTO
+    ) -> None:
         self.scheduler_name = scheduler_name
         self._default_pool = default_pool
+        self._mode = mode
         self._pods: Mapping[ObjectKey, Pod] = {}
         self._workers: dict[ObjectKey, WorkerPod] = {}
 
     def is_worker(self, pod: Pod) -> bool:
+        if self._is_ours(pod):
+            return True
+        if self._mode is ScalerMode.ALLOCATE or pod.spec.node_name or _is_daemon(pod):
+            return False
+        return system_of(pod) is not None
+
+    def _is_ours(self, pod: Pod) -> bool:
         return pod.spec.scheduler_name == self.scheduler_name
 
     def of(self, pods: Mapping[ObjectKey, Pod]) -> Mapping[ObjectKey, WorkerPod]:
@@ -63,9 +82,10 @@ class WorkerPods:
             said=(scheduled.reason or "", scheduled.message or "") if scheduled else ("", ""),
             is_bound=bool(pod.spec.node_name),
             version=meta.resource_version,
+            is_ours=self._is_ours(pod),
         )
         try:
-            item = self._item(pod)
+            item = self._item(pod) if unread.is_ours else _foreign_item(pod)
         except (BadGpuRequest, Invalid) as error:
             return replace(unread, problem=str(error))
         if isinstance(item, str):
@@ -78,11 +98,17 @@ class WorkerPods:
             nominated_node=pod.status.nominated_node_name or "",
             released=pod.is_terminating and not meta.finalizers and meta.deletion_grace_period_seconds == 0,
             partitions=written_partitions(pod.annotations.get(PARTITIONS, "")),
+            unschedulable=unread.is_ours or unread.said[0] == UNSCHEDULABLE,
         )
         return replace(unread, worker=worker)
 
     def _item(self, pod: Pod) -> WaitingWorker | str:
         """Raises BadGpuRequest or Invalid; a text where it is understood and cannot be served here."""
+        if self._mode is ScalerMode.BRING_NODES:
+            return (
+                f"this gpu-scaler runs with --mode={ScalerMode.BRING_NODES} and binds nothing; "
+                "name the scheduler that hands out the devices"
+            )
         request = pod_requests.gpu_request_of(pod, self._default_pool)
         if request is None:
             return (
@@ -92,12 +118,49 @@ class WorkerPods:
         if request.is_of_plugin:
             return f"{request.resource} is handed out by its device plugin; use the default scheduler"
         request = replace(request, resource="", model=node_devices.model_name(request.model))
-        shape = shape_of(pod)
-        # Pods of very different CPU and memory need different nodes; a little more or less does not.
-        size = (request.cpu_milli.bit_length(), request.memory_bytes.bit_length())
-        where = (shape.node_selector, shape.node_terms, request.preferred, shape.tolerations, size)
-        created = moment(pod.metadata.creation_timestamp) or 0.0
-        return WaitingWorker(request, created, digest(repr(where)), shape)
+        return _waiting(pod, request)
+
+
+def _waiting(
+    pod: Pod, request: GpuRequest, system: GpuSystem | None = None, models: tuple[str, ...] = ()
+) -> WaitingWorker:
+    shape = shape_of(pod)
+    # Pods of very different CPU and memory need different nodes; a little more or less does not.
+    size = (request.cpu_milli.bit_length(), request.memory_bytes.bit_length())
+    where: tuple[object, ...] = (
+        shape.node_selector,
+        shape.node_terms,
+        request.preferred,
+        shape.tolerations,
+        size,
+    )
+    if system is not None:
+        where = (*where, models, shape.namespace, shape.resource_claims)
+    created = moment(pod.metadata.creation_timestamp) or 0.0
+    return WaitingWorker(request, created, digest(repr(where)), shape, system, models)
+
+
+def _foreign_item(pod: Pod) -> WaitingWorker | str:
+    """Of a pod that another scheduler serves. Raises BadGpuRequest or Invalid."""
+    system = system_of(pod)
+    if system is None:
+        return "it asks for no device that a system hands out"
+    if system is GpuSystem.DRA:
+        return _waiting(pod, pod_requests.request_by_claims(pod), system)
+    request = pod_requests.gpu_request_of(pod)
+    if request is None:
+        return "it asks for no GPU"
+    model = node_devices.model_name(request.model)
+    if system in (GpuSystem.MIG, GpuSystem.TIME_SLICES):
+        unit = request.resource.partition("/")[2].removeprefix("mig-")
+        return _waiting(pod, replace(request, resource="", model=model, template=unit), system)
+    names = pod.annotations.get(HAMI_MODELS, "")[:_MODELS_MAX] if system is GpuSystem.HAMI else ""
+    models = tuple(name for part in names.split(",") if (name := part.strip()))
+    return _waiting(pod, replace(request, resource="", model=model), system, models)
+
+
+def _is_daemon(pod: Pod) -> bool:
+    return any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ())
 
 
 def unreadable(workers: Mapping[ObjectKey, WorkerPod]) -> dict[str, WaitExplanation]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from karpool.model.devices.systems import GpuSystem
 from karpool.provisioning.names import digest
 
 ANY_MODEL = "*"
@@ -23,6 +24,7 @@ class DemandKey:
     template: str = ""
     vendor: str = ""
     constraints: str = ""
+    system: str = ""  # a GpuSystem that hands out the devices; empty: we do
 
     @property
     def name(self) -> str:
@@ -43,6 +45,7 @@ class DemandKey:
             self.template,
             self.vendor,
             self.constraints,
+            *((self.system,) if self.system else ()),
         )
         return "\n".join(str(part) for part in parts)
 
@@ -54,7 +57,12 @@ class DemandKey:
             if self.vram_percent_milli
             else f"{self.vram_gib} GiB VRAM"
         )
-        return f"{self.gpus} x {compute}, {memory} of {model} in pool {self.pool}"
+        if self.system == GpuSystem.DRA:
+            return "devices of resource claims"
+        if self.system in (GpuSystem.MIG, GpuSystem.TIME_SLICES):
+            return f"{self.gpus} x {self.template}"
+        place = f" in pool {self.pool}" if self.pool or not self.system else ""
+        return f"{self.gpus} x {compute}, {memory} of {model}{place}"
 
 
 @lru_cache(maxsize=10_000)

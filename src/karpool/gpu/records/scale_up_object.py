@@ -42,6 +42,7 @@ class ScaleUpSpec(Wire, frozen=True):
     template: str = ""
     vendor: str = ""
     constraints: str = ""
+    system: str = ""
 
 
 class UnitStatus(Wire, frozen=True):
@@ -123,6 +124,7 @@ def to_object(record: ScaleUpRecord, namespace: str) -> Object:
         template=key.template,
         vendor=key.vendor,
         constraints=key.constraints,
+        system=key.system,
     )
     return {
         "metadata": {
@@ -208,6 +210,7 @@ def from_scale_up(found: ScaleUp) -> ScaleUpRecord:
         spec.template,
         spec.vendor,
         spec.constraints,
+        spec.system,
     )
     if key.name != meta.name:
         raise Invalid("spec", meta.name, f"does not belong to this name but to {key.name}; delete the object")

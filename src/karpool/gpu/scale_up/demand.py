@@ -11,8 +11,10 @@ from karpool.gpu.records.demand_key import ANY_MODEL, DemandKey
 from karpool.model.devices.amounts import whole_tflops
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.request import DeviceDemand, GpuRequest
+from karpool.model.devices.systems import GpuSystem
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.taints import Toleration
+from karpool.packing.dra.pod_claims import DraState
 from karpool.provisioning.node_request import NodeCandidate
 
 GIB = 1 << 30
@@ -21,12 +23,14 @@ GIB = 1 << 30
 @dataclass(frozen=True, slots=True)
 class WaitingWorker:
     """One waiting worker. `constraints` is a digest of where it may run and what it tolerates; `shape` is
-    what the packing kernel is asked."""
+    what the packing kernel is asked; `system` gives it its devices, we do where there is none."""
 
     request: GpuRequest
     created: float
     constraints: str = ""
     shape: PodShape = field(default_factory=PodShape)
+    system: GpuSystem | None = None
+    models: tuple[str, ...] = ()  # parts of names of which one must be the device's; none: any
     demand: DeviceDemand = field(init=False, compare=False, repr=False)  # it is asked for all the time
 
     def __post_init__(self) -> None:
@@ -55,7 +59,7 @@ def key_of(item: WaitingWorker) -> DemandKey:
     request = item.request
     share = request.request
     return DemandKey(
-        pool=request.pool,
+        pool=request.pool or item.system or "",  # every record has one
         model=request.model or ANY_MODEL,
         gpus=request.count,
         vram_gib=-(-share.vram_bytes // GIB),
@@ -66,6 +70,7 @@ def key_of(item: WaitingWorker) -> DemandKey:
         template=request.template,
         vendor=request.vendor,
         constraints=item.constraints,
+        system=item.system or "",
     )
 
 
@@ -75,6 +80,7 @@ class ScaleUpCandidate:
 
     candidate: NodeCandidate
     brings: NodeYield
+    drivers: DraState | None = field(default=None, compare=False)  # what drivers would publish there
     key: str = field(init=False)  # of the candidate; it is asked for all the time
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from karpool.gpu.scale_up.node_bins import BinPacking, fresh_bin, signature
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.isolation import PARTITIONED, SHARED
 from karpool.model.devices.node_devices import NodeYield
+from karpool.model.devices.systems import GpuSystem
 
 _LOOKS_MAX = 5000  # at combinations, for one filling
 
@@ -29,7 +30,7 @@ class _Kind:
 def best_order(items: Sequence[WaitingWorker], brings: NodeYield) -> list[WaitingWorker]:
     """The same items; `items` come biggest first."""
     given = list(items)
-    if len(given) < 2 or not brings.devices:
+    if len(given) < 2 or not brings.devices or any(item.system is GpuSystem.DRA for item in given):
         return given
     filled = _filled(given, DeviceAmount(brings.tflops_milli, brings.vram_bytes))
     return filled if _nodes(filled, brings) < _nodes(given, brings) else given

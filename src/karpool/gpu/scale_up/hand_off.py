@@ -12,6 +12,7 @@ from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import CommitHold, DeviceHold, HoldDevices
+from karpool.gpu.scale_up.leave_to_system import leave_to_system
 from karpool.gpu.scale_up.node_bins import BinPacking, DeviceRoom, NodeBin, by_service
 from karpool.gpu.scale_up.step_state import StepState
 from karpool.gpu.scale_up.unit_progress import shown_devices
@@ -25,6 +26,9 @@ from karpool.packing.tables.node_table import NodeRow, table_of
 
 def hand_off(step: StepState, name: str) -> None:
     """Everything from Ready on, for one record."""
+    if step.records[name].key.system:
+        leave_to_system(step, name)
+        return
     for unit in step.records[name].active_units:
         if unit.stage in (ScaleUpState.HANDING_OFF, ScaleUpState.RETRYING):
             _without_the_gone(step, name, unit)
@@ -164,7 +168,11 @@ def _fill(step: StepState, name: str, packing: BinPacking) -> list[WaitingWorker
     """Own demand first, then whatever else fits; returns own demand that found no place."""
     held = step.held_anywhere()
     own = {item.uid for item in step.waiting(name)} - held
-    everybody = [item for item in step.items.values() if item.uid not in held and step.is_whole(item)]
+    everybody = [
+        item
+        for item in step.items.values()
+        if item.system is None and item.uid not in held and step.is_whole(item)
+    ]
     left: list[WaitingWorker] = []
     for group in sorted(by_service(everybody), key=lambda group: not any(i.uid in own for i in group)):
         if not packing.put_all(group):

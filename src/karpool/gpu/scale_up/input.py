@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpUnit
 from karpool.gpu.scale_up.demand import GpuDemand, ScaleUpCandidate, WaitingWorker
 from karpool.model.devices.device import Device
+from karpool.model.devices.systems import GpuSystem
 from karpool.model.taints import Taint
 from karpool.provisioning.claims.claim_progress import ClaimProgress
 from karpool.provisioning.placeholders.placeholder import Placeholder
@@ -29,6 +31,11 @@ class GpuNodeView:
     memory_bytes: int = 0
     taints: tuple[Taint, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    shown: Mapping[str, int] = field(default_factory=dict, hash=False)  # devices, as each system shows them
+
+    def handed_out(self, key: DemandKey) -> int:
+        """Devices that the system of this demand has on the node."""
+        return self.shown.get(key.template if key.system == GpuSystem.MIG else key.system, 0)
 
 
 @dataclass(frozen=True, slots=True)

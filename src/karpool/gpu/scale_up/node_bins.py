@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from karpool.gpu.scale_up.demand import WaitingWorker, size
-from karpool.model.devices.amounts import DeviceAmount
+from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import DevicePartition
 from karpool.model.devices.isolation import PARTITIONED, SHARED
 from karpool.model.devices.node_devices import NodeYield
+from karpool.model.devices.systems import GpuSystem
+from karpool.packing.dra.driver_templates import NEW_NODE
+from karpool.packing.dra.pod_claims import DraNode, DraState, demand_of_shape, place_pod, with_pod
 from karpool.packing.tables.device_table import DeviceKind
 
 Signature = tuple[object, ...]
@@ -28,8 +31,11 @@ class DeviceRoom:
     free: DeviceAmount
     untouched: bool = True
     partitions: tuple[DevicePartition, ...] = ()
+    sharers_left: int | None = None  # None: any number
 
     def holds(self, item: WaitingWorker) -> bool:
+        if self.sharers_left == 0:
+            return False
         if item.request.isolation == SHARED and not self.untouched:
             return False
         if item.request.isolation == PARTITIONED:
@@ -46,9 +52,12 @@ class DeviceRoom:
             place = self.kind.place(item.demand, self.partitions, self.free)
             self.partitions = (*self.partitions, *((place,) if place is not None else ()))
         self.free, self.untouched = self.free - self.cost(item), False
+        if self.sharers_left is not None:
+            self.sharers_left -= 1
 
 
 Serves = Callable[[WaitingWorker, DeviceRoom], bool]
+_NO_ROOM = DeviceRoom("", DeviceKind(), NOTHING)  # claims name no device
 
 
 @dataclass(slots=True)
@@ -68,11 +77,16 @@ class NodeBin:
     memory_bytes: int
     serves: Serves
     placed: list[GpuPlacement] = field(default_factory=list)
+    drivers: list[DraState] = field(
+        default_factory=list
+    )  # what drivers have left, after each pod with claims
 
     def put(self, item: WaitingWorker) -> bool:
         request = item.request
         if request.cpu_milli > self.cpu_milli or request.memory_bytes > self.memory_bytes:
             return False
+        if item.system is GpuSystem.DRA:
+            return self._put_claims(item)
         if len(self.rooms) < request.count:
             return False
         chosen: list[DeviceRoom] = []
@@ -83,6 +97,19 @@ class NodeBin:
                     self._take(item, chosen)
                     return True
         return False
+
+    def _put_claims(self, item: WaitingWorker) -> bool:
+        """As the scheduler would allocate the claims of this pod, after those of the pods before it."""
+        if not self.drivers or not self.serves(item, _NO_ROOM):
+            return False
+        state = self.drivers[-1]
+        demand = demand_of_shape(state, item.shape)
+        outcome = place_pod(state, demand, DraNode(NEW_NODE, {}, {}))
+        if not outcome.fits:
+            return False
+        self.drivers.append(with_pod(state, demand, outcome))
+        self._take(item, ())
+        return True
 
     def _take(self, item: WaitingWorker, chosen: Sequence[DeviceRoom]) -> None:
         self.placed.append(GpuPlacement(item, tuple(chosen), tuple(replace(room) for room in chosen)))
@@ -95,21 +122,38 @@ class NodeBin:
         last = self.placed.pop()
         for room, before in zip(last.rooms, last.before, strict=True):
             room.free, room.untouched, room.partitions = before.free, before.untouched, before.partitions
+            room.sharers_left = before.sharers_left
+        if last.item.system is GpuSystem.DRA:
+            self.drivers.pop()
         self.cpu_milli += last.item.request.cpu_milli
         self.memory_bytes += last.item.request.memory_bytes
 
     @property
     def used_rooms(self) -> int:
-        return sum(not room.untouched for room in self.rooms)
+        """Devices that something is on; one for each pod with claims, whose devices the driver chooses."""
+        by_claims = sum(placement.item.system is GpuSystem.DRA for placement in self.placed)
+        return sum(not room.untouched for room in self.rooms) + by_claims
 
 
-def fresh_bin(name: str, brings: NodeYield, serves: Serves, devices: int | None = None) -> NodeBin:
+def fresh_bin(
+    name: str,
+    brings: NodeYield,
+    serves: Serves,
+    devices: int | None = None,
+    drivers: DraState | None = None,
+) -> NodeBin:
     """A node as a candidate would bring it, or its first `devices` devices."""
     amount = DeviceAmount(brings.tflops_milli, brings.vram_bytes)
     kind = DeviceKind(model=brings.model, vendor=brings.vendor, capacity=amount)
     count = brings.devices if devices is None else devices
-    rooms = [DeviceRoom(f"{name}/{index}", kind, amount) for index in range(count)]
-    return NodeBin(name, rooms, brings.cpu_milli, brings.memory_bytes, serves)
+    rooms = [
+        DeviceRoom(f"{name}/{index}", kind, amount, sharers_left=brings.sharers or None)
+        for index in range(count)
+    ]
+    bin_ = NodeBin(name, rooms, brings.cpu_milli, brings.memory_bytes, serves)
+    if drivers is not None:
+        bin_.drivers.append(drivers)
+    return bin_
 
 
 class BinPacking:
@@ -182,4 +226,6 @@ def signature(item: WaitingWorker) -> Signature:
         request.cpu_milli,
         request.memory_bytes,
         item.constraints,
+        item.system,
+        (item.shape.namespace, item.shape.resource_claims) if item.system is GpuSystem.DRA else (),
     )

@@ -12,6 +12,7 @@ from itertools import groupby
 from karpool.gpu.records.scale_up_record import ATTEMPTING, ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import ScaleUpCandidate, WaitingWorker
 from karpool.gpu.scale_up.fill_order import best_order
+from karpool.gpu.scale_up.leave_to_system import coming_bin
 from karpool.gpu.scale_up.node_bins import BinPacking, DeviceRoom, NodeBin, fresh_bin, groups
 from karpool.gpu.scale_up.step_state import StepState
 from karpool.model.devices.node_devices import NodeYield
@@ -65,6 +66,10 @@ class _Balance:
             ]
 
     def _coming(self, record: ScaleUpRecord, unit: ScaleUpUnit) -> NodeBin:
+        if record.key.system:
+            bin_ = coming_bin(self.step, record, unit)
+            self.units[bin_.name] = (record.name, unit)
+            return bin_
         rung = self.ladders.get(record.name, {}).get(unit.candidate)
         cpu = rung.brings.cpu_milli if rung else unit.cpu_milli
         memory = rung.brings.memory_bytes if rung else unit.memory_bytes
@@ -72,8 +77,7 @@ class _Balance:
         brings = NodeYield(unit.gpus, unit.tflops_milli, unit.vram_bytes, cpu, memory, model)
 
         def serves(item: WaitingWorker, room: DeviceRoom) -> bool:
-            name = self.names[item.uid]
-            return name == record.name or unit.candidate in self.ladders[name]
+            return self.step.is_served_by(item, record, unit.candidate)
 
         bin_ = fresh_bin(f"{record.name}/{record.epoch}/{unit.index}", brings, serves)
         self.units[bin_.name] = (record.name, unit)
@@ -132,13 +136,12 @@ class _Balance:
             return None
         if opened.count(name) >= settings.max_units:
             return None
-        ladders, candidate = self.ladders, rung.key
-        names = self.names
+        step, record, candidate = self.step, self.step.records[name], rung.key
 
         def serves(other: WaitingWorker, room: DeviceRoom) -> bool:
-            return candidate in ladders[names[other.uid]]
+            return step.is_served_by(other, record, candidate)
 
-        bin_ = fresh_bin(f"fresh/{len(self.fresh)}", rung.brings, serves)
+        bin_ = fresh_bin(f"fresh/{len(self.fresh)}", rung.brings, serves, drivers=rung.drivers)
         self.fresh[bin_.name] = (name, rung)
         return bin_
 

@@ -68,8 +68,11 @@ def _nobody_waits(deciding: StepState, name: str) -> None:
     """Units that serve others' items go on; balancing ends the rest. Without any demand all end."""
     if deciding.items:
         return
-    for unit in deciding.records[name].active_units:
-        if unit.stage not in _BACK:
+    record = deciding.records[name]
+    for unit in record.active_units:
+        if record.key.system and unit.node:  # whose pods were bound as soon as the node was there
+            deciding.put_unit(name, replace(unit, stage=ScaleUpState.COMPLETED, since=deciding.now))
+        elif unit.stage not in _BACK:
             deciding.end_unit(name, unit)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
-from karpool.gpu.scale_up.demand import GpuDemand, WaitingWorker
+from karpool.gpu.scale_up.demand import GpuDemand, WaitingWorker, key_of
 from karpool.gpu.scale_up.input import (
     CommitHold,
     CreatePlaceholder,
@@ -67,6 +67,14 @@ class StepState:
         if gang is None:
             return True
         return self._gangs[item.gang] + self.world.gangs_running.get(gang.group, 0) >= gang.required_members
+
+    def is_served_by(self, item: WaitingWorker, record: ScaleUpRecord, candidate: str) -> bool:
+        """Whether a node of this candidate, brought for a record, would do for an item as well."""
+        if (item.system or "") != record.key.system:
+            return False
+        name = key_of(item).name
+        demand = self.demand(name)
+        return name == record.name or (demand is not None and demand.rung(candidate) is not None)
 
     def pod(self, record: ScaleUpRecord, unit: ScaleUpUnit) -> Placeholder | None:
         return self.pods.get((record.name, record.epoch, unit.index))

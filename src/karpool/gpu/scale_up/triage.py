@@ -66,7 +66,8 @@ def triage(
     serving = _Serving(allocator, open_nodes, frozenset(reserved_nodes), now, until)
     failed: list[WaitingWorker] = []
     refused_alike: dict[object, NoDevice] = {}  # devices only get fuller here: equal pods get equal answers
-    for group in by_service(items):
+    failed.extend(item for item in items if item.system is not None)  # its own scheduler found no room
+    for group in by_service(item for item in items if item.system is None):
         held = any(item.uid in allocator.ledger.assumed for item in group)
         if held or not _is_whole(group, gangs_running or {}):
             failed.extend(group)
@@ -196,12 +197,7 @@ def _weigh(
                 continue
             kind = (signature(item), item.request.indices)
             if kind not in judged:
-                rungs_of = ladders(item)
-                judged[kind] = (
-                    feasible(item, rungs_of, allocator.settings, answers)
-                    if rungs_of
-                    else no_device(DeviceReason.NO_CANDIDATES, why_none(item) or "there is no candidate")
-                )
+                judged[kind] = _rungs(item, allocator, ladders, answers, why_none)
             answer = judged[kind]
             if isinstance(answer, Infeasible):
                 victims = find_victims(allocator, item.request) if refusal is not None else None
@@ -213,7 +209,7 @@ def _weigh(
                     item.uid, WaitReason.WAITING, "others of its shape come first"
                 )
                 continue
-            if item.uid not in allocator.ledger.assumed:
+            if item.system is None and item.uid not in allocator.ledger.assumed:
                 charge = known_charge(item.request)
                 over = allocator.quotas.check(item.request.namespace, charge)
                 if over is not None:
@@ -227,6 +223,20 @@ def _weigh(
         allocator.quotas.forget(namespace, charge)
     for key, items in by_key(accepted).items():
         result.demand[key.name] = GpuDemand(key, items, rungs[key.name])
+
+
+def _rungs(
+    item: WaitingWorker,
+    allocator: Allocator,
+    ladders: CandidateSource,
+    answers: Answers | None,
+    why_none: Why,
+) -> tuple[ScaleUpCandidate, ...] | NoDevice:
+    """What could be launched for it; candidates of other systems' pods are tried where they are made."""
+    rungs = ladders(item)
+    if not rungs:
+        return no_device(DeviceReason.NO_CANDIDATES, why_none(item) or "there is no candidate")
+    return rungs if item.system is not None else feasible(item, rungs, allocator.settings, answers)
 
 
 def _common(

@@ -29,7 +29,7 @@ def advance(
     seen = _located(unit, pod, world)
     if isinstance(seen, LaunchReason):
         return seen
-    moved = _staged(seen, pod, world, settings)
+    moved = _staged(record, seen, pod, world, settings)
     if isinstance(moved, LaunchReason):
         return moved
     return overdue(moved, world.now, settings) or moved
@@ -65,7 +65,11 @@ def _located(unit: ScaleUpUnit, pod: Placeholder | None, world: ScaleUpInput) ->
 
 
 def _staged(
-    unit: ScaleUpUnit, pod: Placeholder | None, world: ScaleUpInput, settings: ScaleUpSettings
+    record: ScaleUpRecord,
+    unit: ScaleUpUnit,
+    pod: Placeholder | None,
+    world: ScaleUpInput,
+    settings: ScaleUpSettings,
 ) -> ScaleUpUnit | LaunchReason:
     if not unit.node:
         if unit.claim:
@@ -85,7 +89,7 @@ def _staged(
     if not node.ready:
         return _at(unit, ScaleUpState.REGISTERED, world.now)
     waiting = _at(unit, ScaleUpState.DEVICE_WAIT, world.now)
-    shown = len(shown_devices(node, pod))
+    shown = node.handed_out(record.key) if record.key.system else len(shown_devices(node, pod))
     if shown >= max(unit.devices, unit.gpus, 1):
         return _at(waiting, ScaleUpState.READY, world.now)
     if world.now - waiting.since < settings.device_limit:

@@ -52,6 +52,9 @@ def _told(
     if held is not None:
         record, unit = held
         text = f"scale-up {record.name}: devices of node {unit.node} are reserved; {unit.stage.value}"
+        if record.key.system:
+            owner = record.key.system
+            text = f"scale-up {record.name}: node {unit.node} is ready; {owner} gives out its devices"
         return WaitExplanation(item.uid, WaitReason.HANDING_OFF, text)
     joined = step.joined.get(item.uid)
     if joined is not None:

@@ -51,6 +51,7 @@ class NodeYield:
     memory_bytes: int
     model: str = ""
     vendor: str = "NVIDIA"
+    sharers: int = 0  # pods that may have a share of one device; 0: any number
 
 
 def model_name(text: str) -> str:
@@ -207,6 +208,7 @@ def smallest_yield(yields: Collection[NodeYield]) -> NodeYield:
         min(node_yield.memory_bytes for node_yield in yields),
         models.pop() if len(models) == 1 else "",
         vendors.pop() if len(vendors) == 1 else "",
+        min((node_yield.sharers for node_yield in yields if node_yield.sharers), default=0),
     )
 
 

@@ -7,6 +7,7 @@
 | `nvidia.com/gpu.shared: n` | n time slices |
 | `nvidia.com/mig-1g.5gb: n` | n slices of that profile |
 | HAMi: `nvidia.com/gpu` with `gpumem`, `gpumem-percentage`, `gpucores` | n shares of devices |
+| Volcano: `volcano.sh/vgpu-number` with `vgpu-memory`, `vgpu-memory-percentage`, `vgpu-cores` | n shares |
 | KAI: annotations `gpu-fraction`, `gpu-memory`, `gpu-fraction-num-devices` | shares of devices |
 
 Amounts in annotations of TensorFusion win where a pod has several; its pool, model and vendor go with any
@@ -36,11 +37,20 @@ from karpool.model.requirements import NodeSelector, NodeTerm, ValueSet, node_te
 
 _MIB = 2**20
 VENDORS = {"nvidia.com": "NVIDIA", "amd.com": "AMD"}
+_OF_VOLCANO = "NVIDIA"
 _WHOLE = ("gpu", "gpu.shared")
 _MIG = "mig-"
 _FRACTION, _MEMORY, _DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
 _MEMORY_MIB, _MEMORY_PERCENT, _CORES = "gpumem", "gpumem-percentage", "gpucores"
 _SHARES = (_MEMORY_MIB, _MEMORY_PERCENT, _CORES)
+VOLCANO_PREFIX = "volcano.sh/vgpu-"
+# Volcano's names for what HAMi, from which it came, calls otherwise.
+_AS_HAMI = {
+    "number": "gpu",
+    "memory": _MEMORY_MIB,
+    "memory-percentage": _MEMORY_PERCENT,
+    "cores": _CORES,
+}
 _ANNOTATIONS = frozenset((*tensor_fusion.REQUEST_ANNOTATIONS, _FRACTION, _MEMORY, _DEVICES))
 # What was given: `uuid,type,MiB,cores` for each device, `:` between devices, `;` between containers.
 _ASSIGNMENTS = (
@@ -93,13 +103,31 @@ def gpu_request_of(pod: Pod, default_pool: str = "") -> GpuRequest | None:
     )
 
 
+def request_by_claims(pod: Pod) -> GpuRequest:
+    """Of a pod whose devices are in claims: whose it is, and what else it needs. Raises Invalid."""
+    meta, needs = pod.metadata, effective_requests(pod)
+    terms, preferred = _placement(pod)
+    return GpuRequest(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        node_terms=terms,
+        preferred=preferred,
+        priority=pod.spec.priority or 0,
+        cpu_milli=needs.get(resources.CPU, 0),
+        memory_bytes=needs.get(resources.MEMORY, 0),
+    )
+
+
 def device_demand_of(
     annotations: Mapping[str, str], labels: Mapping[str, str], needs: Mapping[str, int]
 ) -> tuple[DeviceDemand | None, Mapping[str, int]]:
     """The pod's demand for devices, and what is left of its requests: a share that is written as
     resources (HAMi) is a share, not so many units of a plugin. None: it asks for whole units at most."""
     annotations = tensor_fusion.of_worker(annotations, labels)
-    if not device_annotations(annotations) and not any(name.partition("/")[2] in _SHARES for name in needs):
+    if not device_annotations(annotations) and not any(
+        is_share(name) or name.startswith(VOLCANO_PREFIX) for name in needs
+    ):
         return None, needs
     try:
         request, problems = _read(annotations, needs)
@@ -124,7 +152,16 @@ def assigned_devices(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 def asks_for_share(annotations: Mapping[str, str]) -> bool:
     """By annotations alone."""
-    return tensor_fusion.is_worker(annotations) or _FRACTION in annotations or _MEMORY in annotations
+    return tensor_fusion.is_worker(annotations) or asks_kai(annotations)
+
+
+def asks_kai(annotations: Mapping[str, str]) -> bool:
+    return _FRACTION in annotations or _MEMORY in annotations
+
+
+def is_share(resource: str) -> bool:
+    """Whether it is one of those in which HAMi counts parts of a device."""
+    return resource.partition("/")[2] in _SHARES
 
 
 def device_annotations(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -133,11 +170,12 @@ def device_annotations(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _without_shares(needs: Mapping[str, int]) -> dict[str, int]:
-    shares = {name.partition("/")[0] for name in needs if name.partition("/")[2] in _SHARES}
+    shares = {name.partition("/")[0] for name in needs if is_share(name)}
     return {
         name: units
         for name, units in needs.items()
         if not (name.partition("/")[0] in shares and name.partition("/")[2] in ("gpu", *_SHARES))
+        and not name.startswith(VOLCANO_PREFIX)
     }
 
 
@@ -166,6 +204,8 @@ def _read(
 
 def _with(request: GpuRequest, plain: _Plain) -> GpuRequest:
     vendor = VENDORS.get(plain.resource.partition("/")[0], "")
+    if plain.resource.startswith(VOLCANO_PREFIX):
+        vendor = _OF_VOLCANO
     return replace(
         request,
         request=plain.share,
@@ -178,8 +218,15 @@ def _with(request: GpuRequest, plain: _Plain) -> GpuRequest:
 
 
 def _plain(annotations: Mapping[str, str], needs: Mapping[str, int]) -> _Plain | None:
-    if _FRACTION in annotations or _MEMORY in annotations:
+    if asks_kai(annotations):
         return _kai(annotations)
+    of_volcano = {
+        _AS_HAMI.get(name.removeprefix(VOLCANO_PREFIX), ""): amount
+        for name, amount in needs.items()
+        if name.startswith(VOLCANO_PREFIX) and amount > 0
+    }
+    if of_volcano:
+        return _share_of(f"{VOLCANO_PREFIX}number", of_volcano)
     for prefix in VENDORS:
         asked = {
             name.partition("/")[2]: amount
@@ -193,25 +240,23 @@ def _plain(annotations: Mapping[str, str], needs: Mapping[str, int]) -> _Plain |
             )
         if mig:
             return _Plain(f"{prefix}/{mig[0]}", asked[mig[0]])
-        share = _hami(prefix, asked)
-        if share is not None:
-            return share
+        if any(name in asked for name in _SHARES):
+            return _share_of(f"{prefix}/gpu", asked)
         for name in _WHOLE:
             if name in asked:
                 return _Plain(f"{prefix}/{name}", asked[name])
     return None
 
 
-def _hami(prefix: str, asked: Mapping[str, int]) -> _Plain | None:
-    if not any(name in asked for name in _SHARES):
-        return None
+def _share_of(resource: str, asked: Mapping[str, int]) -> _Plain:
+    """In HAMi's words. Who says no memory gets all of it."""
     for name in (_MEMORY_PERCENT, _CORES):
         if asked.get(name, 0) > 100:
-            raise Invalid(f"resources.{prefix}/{name}", asked[name], "is a percentage; at most 100")
+            raise Invalid(f"resources of {resource}: {name}", asked[name], "is a percentage; at most 100")
     memory = min(asked.get(_MEMORY_MIB, 0) * _MIB, quantity.INT64_MAX)
     percent = 0 if memory else asked.get(_MEMORY_PERCENT, 100) * 1000
     share = DeviceShare(0, memory, asked.get(_CORES, 0) * 1000, percent)
-    return _Plain(f"{prefix}/gpu", asked.get("gpu", 1), share, SOFT)
+    return _Plain(resource, asked.get("gpu", 1), share, SOFT)
 
 
 def _kai(annotations: Mapping[str, str]) -> _Plain:

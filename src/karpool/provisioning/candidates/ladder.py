@@ -48,6 +48,7 @@ class CandidateQuery:
     tolerations: tuple[Toleration, ...] = ()
     overhead: Mapping[str, int] = field(default_factory=dict)  # of daemons, on every node
     only: Callable[[InstanceType], bool] | None = None
+    devices: tuple[str, ...] = ()  # resources in which the types of a rung are alike, beside those asked for
     why_not: Callable[[Sequence[InstanceType]], str] | None = None
 
 
@@ -110,7 +111,7 @@ class _Tries:
     def __init__(self, wish: CandidateQuery, offerings: Offerings) -> None:
         self._wish = wish
         self._offerings = offerings
-        self._devices = sorted(name for name in wish.resources if is_extended(name))
+        self._devices = sorted({*wish.devices, *(name for name in wish.resources if is_extended(name))})
         self._needed = dict(wish.resources)
         for name, units in wish.overhead.items():
             self._needed[name] = self._needed.get(name, 0) + units

@@ -1,4 +1,4 @@
-"""Pods that Karpenter buys nothing for: those that say too much about their node. Pure.
+"""Pods that Karpenter buys nothing for: those with claims, or that say too much about their node. Pure.
 
 A host name cannot be known before the machine is there, so nothing may be said about it, not even which
 it must not be; the same goes for fields of nodes and for Karpenter's own labels.
@@ -24,7 +24,10 @@ def refuses_pools(pod: Pod) -> bool:
 
 
 def refusal(pod: Pod) -> str:
-    """Why the pod is ignored; empty: it is not."""
+    """Why the pod is ignored; empty: it is not. Claims are ignored unless Karpenter is told otherwise
+    (`--ignore-dra-requests=false`, which is not imitated)."""
+    if pod.spec.resource_claims:
+        return "pod has Dynamic Resource Allocation requirements, which are not supported"
     if any(term.match_fields is not None for term in _terms(pod)):
         return "node selector term with matchFields is not supported"
     keys = [*(pod.spec.node_selector or ())]

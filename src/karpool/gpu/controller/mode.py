@@ -1,0 +1,9 @@
+"""What a gpu-scaler does for whom."""
+
+from enum import StrEnum
+
+
+class ScalerMode(StrEnum):
+    AUTO = "auto"  # by the scheduler that a pod names: ours allocates, for any other's pods nodes are brought
+    BRING_NODES = "bring-nodes"
+    ALLOCATE = "allocate"

@@ -1,0 +1,148 @@
+"""What drivers would publish on a node that does not exist yet.
+
+Sources, best first: what a live node of the same pool and instance type published, one of the same type in
+any pool, what a file says of the type, and the catalogue's model of its GPUs as NVIDIA's driver writes
+them. Nothing is known of a type that none of these names, and a claim does not fit what is not known.
+Devices that several nodes share are not part of a node; they are asked as they are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from karpool.model.dra.device import (
+    AttributeValue,
+    DeviceId,
+    DeviceSlice,
+    DraCapacity,
+    DraDevice,
+    NodePlace,
+)
+from karpool.packing.dra.allocator import stock_of
+from karpool.packing.dra.pod_claims import DraState
+from karpool.packing.dra.pools import BadPlace, DevicePool, NodeView
+
+NEW_NODE = "new-node"
+NVIDIA_DRIVER = "gpu.nvidia.com"
+_NANOS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class NodeToCome:
+    """A node to be: pool, instance type, its labels, and its GPUs as the catalogue has them."""
+
+    pool: str
+    instance_type: str
+    labels: Mapping[str, str]
+    gpus: int = 0
+    product: str = ""
+    memory_bytes: int = 0
+
+
+class DriverTemplates:
+    """Remembers what nodes published, also after they are gone."""
+
+    def __init__(self, of_types: Mapping[str, Sequence[DeviceSlice]] | None = None) -> None:
+        """`of_types` are slices that a file gives, by instance type."""
+        self._of_types = dict(of_types or {})
+        self._published: dict[tuple[str, str], tuple[DeviceSlice, ...]] = {}  # pool (or empty) and type
+        self._states: dict[tuple[str, str], tuple[DraState, DraState | None]] = {}
+
+    def learn(self, state: DraState, nodes: Iterable[tuple[str, Mapping[str, str], str, str]]) -> None:
+        """`nodes` are live ones: name, labels, pool and instance type. Only whole pools teach anything."""
+        index = state.stock.slices
+        for name, labels, pool, instance_type in nodes:
+            if not index.local(name) or not instance_type:
+                continue
+            try:
+                pools = index.pools_of(NodeView(name, labels))
+            except BadPlace:
+                continue
+            whole = [slice_ for pool_ in pools if pool_.is_usable for slice_ in _of_node(pool_, name)]
+            if whole:
+                template = tuple(_moved(slice_, name) for slice_ in whole)
+                for key in ((pool, instance_type), ("", instance_type)):
+                    if self._published.get(key) != template:
+                        self._published[key] = template
+                        self._states.clear()
+
+    def state_on(self, live: DraState, node: NodeToCome) -> DraState | None:
+        """The devices that claims would find on the node, beside those that nodes share; None: not known."""
+        key = (node.pool, node.instance_type)
+        answer = self._states.get(key)
+        if answer is None or answer[0] is not live:
+            answer = self._states[key] = live, self._built(live, node)
+        return answer[1]
+
+    def _built(self, live: DraState, node: NodeToCome) -> DraState | None:
+        slices = self._slices(node)
+        if not slices:
+            return None
+        shared = [slice_ for slice_ in live.stock.slices.shared if not slice_.counter_sets]
+        stock = stock_of([*slices, *shared], list(live.stock.classes.values()), live.stock.features)
+        return replace(live, stock=stock)
+
+    def _slices(self, node: NodeToCome) -> tuple[DeviceSlice, ...]:
+        for pool in (node.pool, ""):
+            if (published := self._published.get((pool, node.instance_type))) is not None:
+                return published
+        if node.instance_type in self._of_types:
+            return tuple(_moved(slice_, "") for slice_ in self._of_types[node.instance_type])
+        return (nvidia_slice(node),) if node.gpus else ()
+
+
+def published_devices(state: DraState, node: str, labels: Mapping[str, str]) -> int:
+    """Devices of this node alone, in pools that are whole."""
+    try:
+        pools = state.stock.slices.pools_of(NodeView(node, labels))
+    except BadPlace:
+        return 0
+    slices = (slice_ for pool in pools if pool.is_usable for slice_ in _of_node(pool, node))
+    return sum(len(slice_.devices) for slice_ in slices)
+
+
+def nvidia_slice(node: NodeToCome) -> DeviceSlice:
+    """As NVIDIA's driver writes plain GPUs; what only the machine can tell (uuids, versions) is left out, and
+    a selector that reads it says so."""
+    attributes = (
+        ("type", AttributeValue("string", ("gpu",))),
+        *((("productName", AttributeValue("string", (node.product,))),) if node.product else ()),
+    )
+    memory = (("memory", DraCapacity(node.memory_bytes * _NANOS)),) if node.memory_bytes else ()
+    devices = tuple(
+        DraDevice(DeviceId(NVIDIA_DRIVER, NEW_NODE, f"gpu-{index}"), attributes, memory)
+        for index in range(node.gpus)
+    )
+    return DeviceSlice(
+        f"{NEW_NODE}-{NVIDIA_DRIVER}", NVIDIA_DRIVER, NEW_NODE, 1, 1, NodePlace(NEW_NODE), devices=devices
+    )
+
+
+def _of_node(pool: DevicePool, node: str) -> tuple[DeviceSlice, ...]:
+    """The slices of a pool that belongs to this node alone; none of one that nodes share."""
+    is_local = all(
+        slice_.counter_sets or (slice_.place is not None and slice_.place.node == node)
+        for slice_ in (*pool.slices, *pool.elsewhere)
+    )
+    return pool.slices if is_local else ()
+
+
+def _moved(slice_: DeviceSlice, node: str) -> DeviceSlice:
+    """The same slice as the new node would have it: pools are named after their node."""
+    pool = NEW_NODE if not node else slice_.pool.replace(node, NEW_NODE)
+    return replace(
+        slice_,
+        name=f"{NEW_NODE}-{slice_.name}",
+        pool=pool,
+        generation=1,
+        place=NodePlace(NEW_NODE),
+        devices=tuple(
+            replace(
+                device,
+                id=replace(device.id, pool=pool),
+                # What was wrong with that machine says nothing of the next one.
+                taints=(),
+                place=NodePlace(NEW_NODE) if slice_.per_device else device.place,
+            )
+            for device in slice_.devices
+        ),
+    )
