@@ -3,7 +3,7 @@
 import pytest
 
 from karpool.cli.cluster_source import list_cluster
-from karpool.cli.inspect.capacity import ASPECTS, Workload, question_of
+from karpool.cli.inspect.capacity import ASPECTS, Workload, question_of, requirements_of
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.kube.api.client import Client
@@ -79,9 +79,12 @@ def test_who_may_not_list_volumes_is_told_and_served():
     claim = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
     pod = {"metadata": {"namespace": "default"}, "spec": {"containers": [], "volumes": [claim]}}
     workload = Workload(components_of({"apiVersion": "v1", "kind": "Pod", **pod}))
-    blind = question_of(workload, cluster, frozenset(each.resource for each in bad))
+    unseen = frozenset(each.resource for each in bad)
+    blind = question_of(workload, requirements_of(workload, cluster, unseen), cluster.snapshot())
     assert blind.existing == 10
-    assert question_of(workload, cluster).existing == 0  # as if nothing was closed: no such claim
+    assert (
+        question_of(workload, requirements_of(workload, cluster), cluster.snapshot()).existing == 0
+    )  # as if nothing was closed: no such claim
 
 
 def test_all_missing_rights_are_named_at_once_with_the_role_that_grants_them():

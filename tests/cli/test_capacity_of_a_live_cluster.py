@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from karpool.cli.cluster_source import list_cluster, load_cluster
-from karpool.cli.inspect.capacity import ASPECTS, Workload, question_of
+from karpool.cli.inspect.capacity import ASPECTS, Workload, question_of, requirements_of
 from karpool.cli.options.cluster import ClusterOptions
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.market import Market
@@ -32,14 +32,18 @@ def test_live_and_file_agree_while_nodes_come_up(tmp_path: Path) -> None:
         async def live():
             asked, picture = core()
             await list_cluster(client, picture)
-            return asked.answer(question_of(workload, picture, now=clock.now()), 3)
+            return asked.answer(
+                question_of(workload, requirements_of(workload, picture), picture.snapshot(clock.now())), 3
+            )
 
         async def file():
             asked, picture = core()
             path = tmp_path / "saved.gz"
             await take_snapshot(client, path)
             await load_cluster(ClusterOptions(snapshot=path), picture)
-            return asked.answer(question_of(workload, picture, now=clock.now()), 3)
+            return asked.answer(
+                question_of(workload, requirements_of(workload, picture), picture.snapshot(clock.now())), 3
+            )
 
         seen = []
 

@@ -54,6 +54,13 @@ async def connect(options: ClusterOptions, report: Report = log_bad_objects) -> 
         yield client
 
 
+def own_namespace(options: ClusterOptions) -> str:
+    """The namespace that is meant when nobody names one: that of the context; of a file, `default`."""
+    if options.snapshot is not None:
+        return "default"
+    return kubeconfig.load(options.kubeconfig, context=options.context or "").namespace
+
+
 def note_skipped(bad: Sequence[SkippedObject]) -> None:
     """For people: what could not be understood, and that the rest was."""
     for skipped_object in bad:

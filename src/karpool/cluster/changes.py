@@ -71,12 +71,19 @@ def change_of_raw(raw: Any, key: ObjectKey, struct: type[Any]) -> ObjectChange[A
 
 
 def is_selected(raw: Mapping[str, Any], key: ObjectKey, selection: ListOptions) -> bool:
-    """The selections that kinds have: a namespace, a name, the reason of an event, the phase of a pod."""
+    """The selections that kinds have: a namespace, a name, the phase of a pod, of an event its reason and
+    whom it is about."""
     if selection.namespace is not None and key.namespace != selection.namespace:
         return False
     status = raw.get("status")
     phase = status.get("phase") if isinstance(status, Mapping) else None
-    fields = {"metadata.name": key.name, "reason": raw.get("reason"), "status.phase": phase}
+    involved = raw.get("involvedObject")
+    fields = {
+        "metadata.name": key.name,
+        "reason": raw.get("reason"),
+        "status.phase": phase,
+        "involvedObject.name": involved.get("name") if isinstance(involved, Mapping) else None,
+    }
     for part in filter(None, selection.field_selector.split(",")):
         name, _, value = part.partition("=")
         negated = name.endswith("!")

@@ -26,7 +26,7 @@ from karpool.cluster.nodes.node_store import NodeStore
 from karpool.cluster.nodes.room_store import RESOURCE_LIMIT, RoomStore
 from karpool.cluster.pods.pod_store import PodStore
 from karpool.cluster.pods.unreadable_pods import UnreadablePods, place_of
-from karpool.cluster.pods.volume_store import VolumeStore
+from karpool.cluster.pods.volume_store import PodVolume, VolumeStore
 from karpool.cluster.problems import UnreadableObject, UnreadableObjects
 from karpool.model import labels
 from karpool.model.devices.device import Device, GpuObject, from_object
@@ -307,6 +307,10 @@ class ClusterRoom:
         self._reshape_affected_pods()
         key = f"{namespace}/{name}" if namespace else name
         return self._pods.shape_of(key) if key in self._pods else None
+
+    def volumes_of(self, pod: Pod) -> list[PodVolume]:
+        """What stands about each of a pod's claims; none where claims are not watched."""
+        return self._volumes.volumes_of(pod) if self._volumes is not None else []
 
     def node_of(self, key: str) -> str:
         """The node of a pod; empty for one that has none, or is not known."""

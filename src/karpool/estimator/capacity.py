@@ -73,6 +73,10 @@ class CapacityReport:
     remarks: tuple[str, ...] = ()
 
     @property
+    def is_unknown(self) -> bool:
+        return self.verdict is CapacityVerdict.CANNOT_TELL
+
+    @property
     def new_nodes(self) -> int:
         return sum(place.nodes for place in self.places)
 

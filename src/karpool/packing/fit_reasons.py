@@ -27,6 +27,7 @@ from karpool.packing.topology.topology import Topology
 
 _LISTED = 8
 _EXPLAINED = 64  # nodes whose devices are asked one by one why they do not serve a claim
+INSUFFICIENT = "insufficient "  # begins what is said of a resource that does not suffice
 CLAIMS_UNKNOWN = "cannot tell: resource claims"
 
 
@@ -213,7 +214,7 @@ def _short_of(snapshot: Room, resource: str, units: int) -> _Cause:
             most = int(free[nodes].max())
             return f"too many volumes of {driver} are attached (room for {most}, asked {units})"
         largest = show_amount(resource, int(free[nodes].max()))
-        return f"insufficient {resource} (largest free {largest}, asked {show_amount(resource, units)})"
+        return f"{INSUFFICIENT}{resource} (largest free {largest}, asked {show_amount(resource, units)})"
 
     return _Cause(
         FitReason.NODE_RESOURCES_FIT,

@@ -1,7 +1,7 @@
 """`karpool capacity`: can this run here: now, after scaling up, or never, and what is in the way."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,48 +9,56 @@ from typing import Annotated, Any
 import click
 import msgspec
 
-from karpool.cli.cluster_source import LoadedCluster, load_cluster, note_skipped, unreadable_lines
+from karpool.cli.cluster_source import LoadedCluster, load_cluster, own_namespace, unreadable_lines
 from karpool.cli.exit_codes import DoesNotFit
+from karpool.cli.inspect.workload_source import (
+    ClusterWorkload,
+    Workload,
+    reference_of,
+    without_waiting,
+    workloads_of_file,
+    workloads_of_selector,
+)
 from karpool.cli.options.cluster import (
     ClusterOptions,
     cluster_options,
     output_option,
 )
 from karpool.cli.options.parameters import with_options
-from karpool.cli.output.text import columns, emit, machine, note
+from karpool.cli.output.capacity_text import notes, places_table, report_document, summary
+from karpool.cli.output.documents import camel_case
+from karpool.cli.output.text import emit, machine, note
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.kinds import ALL_KINDS
 from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.snapshot import Snapshot
-from karpool.estimator.capacity import CapacityAnalyzer, CapacityPlace, CapacityReport, CapacityVerdict
+from karpool.estimator.capacity import CapacityAnalyzer, CapacityReport, CapacityVerdict
 from karpool.estimator.plugins.interface import UNLIMITED
+from karpool.estimator.pod_explanation import quota_notes
 from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
 from karpool.estimator.providers.karpenter import NODES_MAX, KarpenterProvider
 from karpool.estimator.question import EstimateQuestion
-from karpool.kube.bounded_input import STDIN, read_bounded
 from karpool.kube.clock import RealClock
-from karpool.kube.snapshots.reader import read_objects
+from karpool.kube.watched import WatchedKind
 from karpool.manager.options import Catalogue, ContractFile, Options, option, region_problems
-from karpool.model import safe_yaml
 from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements
-from karpool.model.kubernetes.components import TemplatePath, WorkloadComponent, components_of
+from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape, shape_of
-from karpool.packing.fit_reasons import show_count
+from karpool.model.labels import LabelMatcher, parse_selector
 from karpool.provisioning.market_file import market_of
-from karpool.wire.requests import ComponentSetsRequest, EstimateRequest, ReplicasRequest
+from karpool.wire.requests import AssumedWorkload, ComponentSetsRequest, EstimateRequest, ReplicasRequest
 
-NONE = "-"
-UNKNOWN = "?"
-_KINDS_WITHOUT_PODS = ("Service", "ConfigMap", "Secret", "ServiceAccount", "Namespace")
+__all__ = ["ASPECTS", "Workload", "question_of", "requirements_of"]
+
 _OWN_NAME = "karpool-capacity"
 ASPECTS = Aspect.NAMESPACES | Aspect.VOLUMES | Aspect.DRA
 _VOLUME_KINDS = frozenset(str(kind) for kind in ALL_KINDS if kind.aspects & Aspect.VOLUMES)
 
 
-class _Moment:
+class Moment:
     """The time a file was taken, for whoever asks what is overdue in it."""
 
     def __init__(self, seconds: float) -> None:
@@ -66,16 +74,9 @@ class _Moment:
         await asyncio.sleep(seconds)
 
 
-class CapacityOptions(Options, frozen=True):
-    replicas: Annotated[int | None, option("Instead of those in the file.", least=0, most=UNLIMITED)] = None
-    namespace: Annotated[str, option("Namespace, if the file names none.", short="n")] = ""
-    template_path: Annotated[
-        tuple[str, ...],
-        option(
-            "Where a custom resource has its pod templates: spec.template, spec.groups[*].template.",
-            metavar="PATH",
-        ),
-    ] = ()
+class MarketOptions(Options, frozen=True):
+    """What new nodes could be bought, for commands that say what could be launched."""
+
     region: Annotated[
         str, option("Region whose instance types are used. Default: the region of the cluster.")
     ] = ""
@@ -94,86 +95,217 @@ class CapacityOptions(Options, frozen=True):
         yield from region_problems(self.region, self.catalogue)
 
 
-@click.command(epilog="Example: karpool capacity -f deployment.yaml --replicas 20 --context prod")
+class CapacityOptions(Options, frozen=True):
+    replicas: Annotated[
+        int | None, option("Instead of those in the file, or still missing.", least=0, most=UNLIMITED)
+    ] = None
+    namespace: Annotated[
+        str, option("Namespace, if the file names none; of the workload in the cluster.", short="n")
+    ] = ""
+    all_namespaces: Annotated[bool, option("With -l: of all namespaces.", short="A")] = False
+    selector: Annotated[
+        str, option("Waiting pods in the cluster that these labels choose.", short="l", metavar="LABELS")
+    ] = ""
+    template_path: Annotated[
+        tuple[str, ...],
+        option(
+            "Where a custom resource has its pod templates: spec.template, spec.groups[*].template.",
+            metavar="PATH",
+        ),
+    ] = ()
+
+    def problems(self) -> Iterator[Invalid | str]:
+        if self.all_namespaces and (not self.selector or self.namespace):
+            yield "--all-namespaces goes with --selector, and without --namespace"
+
+
+@dataclass(frozen=True)
+class CapacityPicture:
+    """A cluster with what could be launched in it."""
+
+    cluster: Cluster
+    analyzer: CapacityAnalyzer
+    karpenter: KarpenterProvider
+    clock: Moment
+
+    async def load(self, options: ClusterOptions, watches: Sequence[WatchedKind[Any]] = ()) -> LoadedCluster:
+        loaded = await load_cluster(options, self.cluster, watches)
+        if loaded.as_of is not None:
+            self.clock.seconds = loaded.as_of
+        return loaded
+
+
+def capacity_picture(
+    market: MarketOptions, *, keeps_namespace: str | None = "", aspects: Aspect = ASPECTS
+) -> CapacityPicture:
+    """`keeps_namespace`: whose pods are kept as they are; None: of all namespaces; empty: of none."""
+    clock, pool_failures, group_failures = Moment(RealClock().now()), LaunchFailures(), LaunchFailures()
+    nodes_max = market.max_potential_nodes
+    karpenter = KarpenterProvider(clock, pool_failures, nodes_max=nodes_max)
+    autoscaler = ClusterAutoscalerProvider(clock, group_failures, nodes_max=nodes_max)
+    analyzer = CapacityAnalyzer([karpenter, autoscaler])
+    cluster = Cluster(
+        aspects | analyzer.aspects,
+        market=market_of(market.catalogue, market.region, market.contract),
+        failures=pool_failures,
+        group_failures=group_failures,
+        keeps=lambda pod: keeps_namespace in (None, pod.metadata.namespace),
+    )
+    return CapacityPicture(cluster, analyzer, karpenter, clock)
+
+
+@click.command(
+    epilog="Examples: karpool capacity -f deployment.yaml --replicas 20 --context prod;  "
+    "karpool capacity deployment/web -n shop;  karpool capacity -l app=web -A"
+)
+@click.argument("workload", nargs=-1, metavar="[pod/NAME|deployment/NAME|...]")
 @click.option(
     "-f",
     "--filename",
-    required=True,
     type=click.Path(path_type=Path, allow_dash=True),
-    help="A Pod, or a workload with one or several pod templates; - reads from stdin.",
+    help="Pods, or workloads with one or several pod templates; - reads from stdin.",
 )
 @with_options(CapacityOptions, "options")
+@with_options(MarketOptions, "market")
 @output_option("table", "wide", "json", "yaml")
 @cluster_options
 def capacity(
-    filename: Path,
+    workload: tuple[str, ...],
+    filename: Path | None,
     options: CapacityOptions,
+    market: MarketOptions,
     output: str,
     cluster: ClusterOptions,
 ) -> None:
     """Say whether a workload fits: now, after scale-up (pool, machines, price), or never and why.
 
+    Asks about the objects of a file, about one that the cluster has (pod/NAME, deployment/NAME,
+    statefulset/NAME, replicaset/NAME, job/NAME: the replicas that have no node yet), or about waiting pods
+    that labels choose. Of several, each is asked after those before it have their room.
+
     A workload with several pod templates (PyTorchJob, RayCluster, FlinkDeployment, JobSet, ...) fits as a
     whole or not at all; --replicas are then copies of it. Reads only. The exit code is 3 when not all fit,
     or when nobody can tell.
     """
-    workload = _workload(filename, options)
-    replica_count = workload.replicas if options.replicas is None else options.replicas
-    clock, pool_failures, group_failures = _Moment(RealClock().now()), LaunchFailures(), LaunchFailures()
-    nodes_max = options.max_potential_nodes
-    core = CapacityAnalyzer(
-        [
-            KarpenterProvider(clock, pool_failures, nodes_max=nodes_max),
-            ClusterAutoscalerProvider(clock, group_failures, nodes_max=nodes_max),
-        ]
-    )
-    picture = Cluster(
-        ASPECTS | core.aspects,
-        market=market_of(options.catalogue, options.region, options.contract),
-        failures=pool_failures,
-        group_failures=group_failures,
-    )
-    report, loaded = asyncio.run(_answer(workload, replica_count, core, clock, picture, cluster))
-    snapshot = picture.snapshot()
-    emit(render(report, workload, output, snapshot, loaded.name, picture.market.gaps()))
+    subject = _subject(workload, filename, options, cluster)
+    picture = capacity_picture(market, keeps_namespace=subject.namespace)
+    answers, loaded = asyncio.run(_answer(subject, options, picture, cluster))
+    snapshot = picture.cluster.snapshot()
+    emit(render(answers, output, snapshot, loaded.name, picture.cluster.market.gaps()))
     for problem in (*loaded.problems, *snapshot.problems):
         note(f"skipped: {problem}")
-    if report.verdict in (CapacityVerdict.NO, CapacityVerdict.CANNOT_TELL):
+    refused = (CapacityVerdict.NO, CapacityVerdict.CANNOT_TELL)
+    if any(answer.report.verdict in refused for answer in answers):
         raise DoesNotFit
 
 
+@dataclass(frozen=True)
+class _Subject:
+    """What is asked about: workloads of a file, one of the cluster, or pods by label.
+
+    `namespace` is the one whose pods matter; None: all; empty: none."""
+
+    namespace: str | None = ""
+    workloads: Sequence[Workload] = ()
+    reference: ClusterWorkload | None = None
+    selector: LabelMatcher | None = None
+
+    def all(self, pods: Mapping[ObjectKey, Pod], cluster_name: str) -> list[Workload]:
+        if self.reference is not None:
+            return [self.reference.workload(pods, cluster_name)]
+        if self.selector is not None:
+            return workloads_of_selector(self.selector, pods, self.namespace)
+        return list(self.workloads)
+
+
+def _subject(
+    words: Sequence[str], filename: Path | None, options: CapacityOptions, cluster: ClusterOptions
+) -> _Subject:
+    given = [bool(words), filename is not None, bool(options.selector)]
+    if sum(given) != 1:
+        raise click.UsageError("say what: one of -f FILE, pod/NAME or deployment/NAME, and -l LABELS")
+    if filename is not None:
+        return _Subject(workloads=workloads_of_file(filename, options.namespace, options.template_path))
+    if options.template_path:
+        raise click.UsageError("--template-path is about the objects of -f FILE")
+    namespace = None if options.all_namespaces else options.namespace or own_namespace(cluster)
+    if words:
+        assert namespace is not None
+        return _Subject(namespace, reference=reference_of(words, namespace))
+    try:
+        return _Subject(namespace, selector=parse_selector(options.selector))
+    except Invalid as error:
+        raise click.UsageError(f"--selector: {error}") from None
+
+
+@dataclass(frozen=True)
+class CapacityAnswer:
+    workload: Workload
+    report: CapacityReport
+    quotas: Sequence[str] = ()
+
+
 async def _answer(
-    workload: "Workload",
-    replicas: int,
-    core: CapacityAnalyzer,
-    clock: "_Moment",
-    cluster: Cluster,
-    options: ClusterOptions,
-) -> tuple[CapacityReport, LoadedCluster]:
-    loaded = await load_cluster(options, cluster)
-    if loaded.as_of is not None:
-        clock.seconds = loaded.as_of
-    return core.answer(question_of(workload, cluster, loaded.closed, now=clock.now()), replicas), loaded
+    subject: _Subject, options: CapacityOptions, picture: CapacityPicture, cluster: ClusterOptions
+) -> tuple[list[CapacityAnswer], LoadedCluster]:
+    watches = subject.reference.watches if subject.reference is not None else ()
+    loaded = await picture.load(cluster, watches)
+    state, now = picture.cluster, picture.clock.now()
+    workloads = subject.all(state.kept_pods, loaded.name)
+    requirements = [requirements_of(workload, state, loaded.closed) for workload in workloads]
+    without_waiting(state, workloads, now)
+    answers: list[CapacityAnswer] = []
+    before: list[AssumedWorkload] = []
+    for workload, needs in zip(workloads, requirements, strict=True):
+        replicas = workload.replicas if options.replicas is None else options.replicas
+        question = replace(question_of(workload, needs, state.snapshot(now)), assumed=tuple(before))
+        report = picture.analyzer.answer(question, replicas)
+        quotas = [
+            f"quota {quota.quota}: {quota.detail}"
+            for need in needs
+            for quota in quota_notes(question.snapshot, need.namespace, need.shape, need.priority_class_name)
+        ]
+        answers.append(CapacityAnswer(workload, report, quotas if report.limits else ()))
+        before.append(_assumed(workload, needs, replicas))
+    return answers, loaded
+
+
+def _assumed(workload: Workload, needs: Sequence[ReplicaRequirements], replicas: int) -> AssumedWorkload:
+    """As if it had its room."""
+    sets = 1 if len(needs) == 1 else replicas
+    components = [
+        Component(part.name, replicas if len(needs) == 1 else part.replicas * sets, need)
+        for part, need in zip(workload.components, needs, strict=True)
+    ]
+    return AssumedWorkload(workload.namespace, tuple(components))
 
 
 def question_of(
-    workload: "Workload", cluster: Cluster, closed: frozenset[str] = frozenset(), *, now: float | None = None
+    workload: Workload, needs: Sequence[ReplicaRequirements], snapshot: Snapshot
 ) -> EstimateQuestion:
-    """About one more such pod or set, volumes included unless they are `closed` to us, which was said."""
+    """About one more such pod or set."""
     request: EstimateRequest
-    if len(workload.components) == 1:
-        request = ReplicasRequest("", _requirements(workload.components[0].pod, cluster, closed))
+    if len(needs) == 1:
+        request = ReplicasRequest("", needs[0])
     else:
         components = [
-            Component(name, replicas, _requirements(pod, cluster, closed))
-            for name, pod, replicas in workload.components
+            Component(part.name, part.replicas, need)
+            for part, need in zip(workload.components, needs, strict=True)
         ]
         request = ComponentSetsRequest("", tuple(components), workload.namespace)
-    return EstimateQuestion(request, cluster.snapshot(now), topology=True)
+    return EstimateQuestion(request, snapshot, topology=True)
+
+
+def requirements_of(
+    workload: Workload, cluster: Cluster, closed: frozenset[str] = frozenset()
+) -> list[ReplicaRequirements]:
+    """Of each component, volumes included unless they are `closed` to us, which was said. Raises Invalid with
+    the field."""
+    return [_requirements(part.pod, cluster, closed) for part in workload.components]
 
 
 def _requirements(pod: Pod, cluster: Cluster, closed: frozenset[str]) -> ReplicaRequirements:
-    shape = shape_of(pod)  # raises Invalid with the field
+    shape = shape_of(pod)
     if pod.spec.volumes and not closed & _VOLUME_KINDS:
         shape = _with_volumes(shape, pod, cluster)
     return ReplicaRequirements(shape, pod.metadata.namespace, pod.spec.priority_class_name)
@@ -182,155 +314,61 @@ def _requirements(pod: Pod, cluster: Cluster, closed: frozenset[str]) -> Replica
 def _with_volumes(shape: PodShape, pod: Pod, cluster: Cluster) -> PodShape:
     """As the cluster would see it: claims and storage classes decide where its volumes can be, and CSINodes
     how many."""
-    named = msgspec.structs.replace(
-        pod, metadata=msgspec.structs.replace(pod.metadata, name=_OWN_NAME, owner_references=None)
-    )
-    cluster.room.upsert_pod(named)
-    stored_shape = cluster.room.shape_of(pod.metadata.namespace, _OWN_NAME)
-    cluster.room.remove_pod(pod.metadata.namespace, _OWN_NAME)
+    key = ObjectKey(pod.metadata.namespace, pod.name)
+    if cluster.kept_pods.get(key) is pod:  # it is there, with claims of its own
+        stored_shape = cluster.room.shape_of(*key)
+    else:
+        named = msgspec.structs.replace(
+            pod, metadata=msgspec.structs.replace(pod.metadata, name=_OWN_NAME, owner_references=None)
+        )
+        cluster.room.upsert_pod(named)
+        stored_shape = cluster.room.shape_of(pod.metadata.namespace, _OWN_NAME)
+        cluster.room.remove_pod(pod.metadata.namespace, _OWN_NAME)
     if stored_shape is None:
         return shape
     return replace(shape, volume_terms=stored_shape.volume_terms, requests=stored_shape.requests)
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What is asked about: pods of one template, or sets of several components."""
-
-    components: Sequence[WorkloadComponent]
-
-    @property
-    def pod(self) -> Pod:
-        return self.components[0].pod
-
-    @property
-    def namespace(self) -> str:
-        return self.pod.metadata.namespace
-
-    @property
-    def replicas(self) -> int:
-        """Of the one template; of a set, one."""
-        return self.components[0].replicas if len(self.components) == 1 else 1
-
-    @property
-    def unit(self) -> str:
-        if len(self.components) == 1:
-            return "replicas"
-        return f"sets of {', '.join(f'{part.replicas} {part.name}' for part in self.components)}"
-
-
-def _workload(path: Path, options: CapacityOptions) -> Workload:
-    """The one object of a file that has pods. Raises Invalid or UsageError."""
-    paths = [TemplatePath(template_path) for template_path in options.template_path]
-    workloads: list[Workload] = []
-    for document in _documents(path):
-        if not isinstance(document, dict) or document.get("kind") in _KINDS_WITHOUT_PODS:
-            continue
-        if options.namespace:
-            metadata = document.get("metadata")
-            metadata = metadata if isinstance(metadata, dict) else {}
-            document["metadata"] = {**metadata, "namespace": metadata.get("namespace") or options.namespace}
-        try:
-            components = components_of(document, paths)
-        except Invalid as error:
-            hint = "" if paths else "; say where its pod templates are with --template-path"
-            raise Invalid(error.path, error.value, f"{error.reason}{hint}") from None
-        workloads.append(Workload(components))
-    if len(workloads) != 1:
-        raise click.UsageError(f"{path}: has {len(workloads)} objects with pods; give a file with one")
-    return workloads[0]
-
-
-def _documents(path: Path) -> Iterator[Any]:
-    if path != STDIN:
-        yield from read_objects(path, report=note_skipped)
-        return
-    try:
-        yield from safe_yaml.load_documents(read_bounded(path, safe_yaml.SIZE_LIMIT))
-    except OSError as error:
-        raise Invalid("-", "stdin", str(error.strerror)) from None
-    except safe_yaml.UnusableYaml as error:
-        raise Invalid("-", "stdin", str(error)) from None
 
 
 # Showing
 
 
 def render(
-    report: CapacityReport,
-    workload: Workload,
+    answers: Sequence[CapacityAnswer],
     output: str,
     snapshot: Snapshot,
     cluster: str,
     price_gaps: Sequence[str] = (),
 ) -> str:
     if output in ("json", "yaml"):
-        content = msgspec.to_builtins(report)
-        content["refusals"] = [
-            {
-                "plugin": infeasible.reason.value,
-                "reason": infeasible.detail,
-                "nodes": infeasible.count,
-                "resolvable": infeasible.resolvable,
-            }
-            for infeasible in report.refusals
-        ]
-        content |= {
-            "price_per_hour": report.price_per_hour,
-            "new_nodes": report.new_nodes,
-            "unreadable_pods": sum(snapshot.blocked.values()),
-            "price_gaps": list(price_gaps),
-        }
-        if len(workload.components) > 1:
-            content["components"] = {part.name: part.replicas for part in workload.components}
-        return machine("Capacity", {"cluster": cluster, "workload": _named(workload.pod), **content}, output)
-    lines = [_table(report, wide=output == "wide"), "", f"{cluster}: {_summary(report, workload)}"]
-    lines += (f"  {limit}" for limit in report.limits)
-    lines += (f"  {remark}" for remark in report.remarks)
+        documents = [_document(answer, snapshot, price_gaps) for answer in answers]
+        if len(documents) == 1:
+            return machine("Capacity", {"cluster": cluster, **documents[0]}, output)
+        return machine("CapacityList", {"cluster": cluster, "items": documents}, output)
+    return "\n\n".join(_shown(answer, output, snapshot, cluster, price_gaps) for answer in answers)
+
+
+def _document(answer: CapacityAnswer, snapshot: Snapshot, price_gaps: Sequence[str]) -> dict[str, Any]:
+    workload = answer.workload
+    content = {"workload": workload.name, **report_document(answer.report)}
+    content["quotas"] = list(answer.quotas)
+    if workload.remark:
+        content["about"] = workload.remark
+    more = {"unreadable_pods": sum(snapshot.blocked.values()), "price_gaps": list(price_gaps)}
+    content |= camel_case(more, old_keys=True)
+    if len(workload.components) > 1:
+        content["components"] = {part.name: part.replicas for part in workload.components}
+    return content
+
+
+def _shown(
+    answer: CapacityAnswer, output: str, snapshot: Snapshot, cluster: str, price_gaps: Sequence[str]
+) -> str:
+    workload, report = answer.workload, answer.report
+    lines = [places_table(report, wide=output == "wide"), ""]
+    lines.append(f"{cluster}: {summary(report, workload.name, workload.unit)}")
+    lines += [f"  {workload.remark}"] if workload.remark else []
+    lines += notes(report)
+    lines += (f"  {quota}" for quota in answer.quotas)
     lines += (f"  no price: {gap}" for gap in price_gaps)
     lines += (f"  {line}" for line in unreadable_lines(snapshot))
     return "\n".join(lines)
-
-
-def _table(report: CapacityReport, *, wide: bool) -> str:
-    why = list(map(show_count, report.refusals))
-    rows = []
-    for place in report.places:
-        reasons = [*place.reasons, *(why if place is report.places[0] else [])]
-        rows.append(
-            [
-                place.name,
-                place.outlook.value,
-                str(place.replicas),
-                _amount(place.room),
-                str(place.nodes) if place.nodes else NONE,
-                ",".join(place.instance_types) or NONE,
-                _price(place),
-                ("; ".join(reasons if wide else reasons[:1])) or NONE,
-            ]
-        )
-    return columns(["WHERE", "FITS", "REPLICAS", "ROOM", "NEW NODES", "TYPES", "$/H", "WHY NOT MORE"], rows)
-
-
-def _summary(report: CapacityReport, workload: Workload) -> str:
-    held = sum(place.replicas for place in report.places)
-    text = f"{_named(workload.pod)} {report.verdict.value}: {held} of {report.wanted} {workload.unit}"
-    if report.new_nodes:
-        price = report.price_per_hour
-        cost = "price unknown" if price is None else f"${price:.3f} per hour"
-        text += f", {report.new_nodes} new node{'' if report.new_nodes == 1 else 's'}, {cost}"
-    return f"{text}; at most {_amount(report.most)} fit"
-
-
-def _price(place: CapacityPlace) -> str:
-    if not place.nodes:
-        return NONE
-    return UNKNOWN if place.price_per_hour is None else f"{place.price_per_hour:.3f}"
-
-
-def _amount(replicas: int) -> str:
-    return "unlimited" if replicas >= UNLIMITED else str(replicas)
-
-
-def _named(pod: Pod) -> str:
-    return f"{pod.metadata.namespace or 'default'}/{pod.name or 'pod'}"

@@ -11,6 +11,11 @@ _COMMANDS: Table = {
         "Where a workload goes in Karmada, and why.",
     ),
     "node": ("karpool.cli.inspect.explain_node", "node", "What holds a node, or where its pods would go."),
+    "pod": (
+        "karpool.cli.inspect.explain_pod",
+        "pod",
+        "Why a pod waits: what blocks it, what could come, what is on its way.",
+    ),
     "scale-up": (
         "karpool.cli.inspect.explain_scale_up",
         "scale_up",

@@ -8,6 +8,9 @@ attached where some node limits their driver (`limited_drivers`).
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
 
 from karpool.model.kubernetes.meta import ObjectMeta
 from karpool.model.kubernetes.pod import Pod, PodSpec
@@ -17,10 +20,25 @@ from karpool.model.kubernetes.volumes import (
     PersistentVolumeClaim,
     StorageClass,
     attached_volumes,
+    class_name,
     exclusive_claims,
+    volume_needs,
     volume_terms,
 )
 from karpool.model.resources import ATTACHED_VOLUMES
+
+
+@dataclass(frozen=True, slots=True)
+class PodVolume:
+    """A claim that a pod mounts. `waits`: why the pod cannot be placed before something happens to it;
+    `terms`: where the volume can be used."""
+
+    claim: str
+    volume: str = ""
+    storage_class: str | None = None
+    is_bound: bool = False
+    waits: str = ""
+    terms: tuple[Alternatives, ...] = ()
 
 
 class VolumeStore:
@@ -91,6 +109,34 @@ class VolumeStore:
     def _affect_rivals(self, pod: Pod, key: str) -> None:
         for claim in exclusive_claims(pod, self.claims):
             self.affected |= self._users.get(claim, set()) - {key}
+
+    def volumes_of(self, pod: Pod) -> list[PodVolume]:
+        """What stands about each claim of a pod. Raises Invalid for quantities that cannot be read."""
+        mounted = _slimmed(pod)
+        volumes: list[PodVolume] = []
+        for volume, key in zip(mounted.spec.volumes or (), _claim_keys(mounted), strict=True):
+            alone = msgspec.structs.replace(
+                mounted, spec=msgspec.structs.replace(mounted.spec, volumes=[volume])
+            )
+            needs = volume_needs(alone, self.claims, self.volumes, self.classes)
+            claim = self.claims.get(key)
+            rivals = [
+                f"{name} is used by pod {user}, and only one pod at a time may"
+                for name in exclusive_claims(alone, self.claims)
+                for user in sorted(self._users.get(name, ()))
+                if user != pod.metadata.key and self._pods[user].spec.node_name and not pod.spec.node_name
+            ]
+            volumes.append(
+                PodVolume(
+                    key,
+                    claim.spec.volume_name if claim is not None else "",
+                    class_name(claim) if claim is not None else None,
+                    claim is not None and claim.is_bound,
+                    "; ".join((*needs.waits, *rivals)),
+                    needs.terms,
+                )
+            )
+        return volumes
 
     def remove_pod(self, key: str) -> None:
         pod = self._pods.pop(key, None)

@@ -59,8 +59,11 @@ class PackedCapacityInput:
         )
 
 
+IN_FLIGHT = "/in-flight"  # ends the name of a part that is made of nodes on their way
+
+
 def in_flight(provider: str, pool: str) -> str:
-    return f"{provider}/{pool}/in-flight"
+    return f"{provider}/{pool}{IN_FLIGHT}"
 
 
 def packed(

@@ -1,0 +1,79 @@
+"""An answer about capacity, for people and for machines."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from karpool.cli.output.documents import camel_case, document_of
+from karpool.cli.output.text import NONE, UNKNOWN, columns, printable
+from karpool.estimator.capacity import CapacityPlace, CapacityReport
+from karpool.estimator.plugins.interface import UNLIMITED
+from karpool.model.infeasible import Infeasible
+from karpool.packing.fit_reasons import FitReason, show_count
+
+_HEADER = ("WHERE", "FITS", "REPLICAS", "ROOM", "NEW NODES", "TYPES", "$/H", "WHY NOT MORE")
+_TYPES_SHOWN = 3
+
+
+def report_document(report: CapacityReport) -> dict[str, Any]:
+    content: dict[str, Any] = document_of(report, old_keys=True)
+    content["refusals"] = [_refusal(refusal) for refusal in report.refusals]
+    totals = {"price_per_hour": report.price_per_hour, "new_nodes": report.new_nodes}
+    return content | camel_case(totals, old_keys=True)
+
+
+def _refusal(refusal: Infeasible[FitReason]) -> dict[str, Any]:
+    return {
+        "plugin": refusal.reason.value,
+        "reason": refusal.detail,
+        "nodes": refusal.count,
+        "resolvable": refusal.resolvable,
+    }
+
+
+def places_table(report: CapacityReport, *, wide: bool, refusals: bool = True) -> str:
+    """Every reason has a line of its own, the largest group of nodes first."""
+    against = sorted(report.refusals, key=lambda refusal: -refusal.count) if refusals else ()
+    rows: list[Sequence[str]] = []
+    for index, place in enumerate(report.places):
+        reasons = [*place.reasons, *(map(show_count, against) if index == 0 else ())] or [NONE]
+        types = place.instance_types if wide else place.instance_types[:_TYPES_SHOWN]
+        more = len(place.instance_types) - len(types)
+        rows.append(
+            (
+                place.name,
+                place.outlook.value,
+                str(place.replicas),
+                amount(place.room),
+                str(place.nodes) if place.nodes else NONE,
+                (",".join(types) + (f" +{more}" if more else "")) or NONE,
+                price(place),
+                reasons[0],
+            )
+        )
+        rows += ((*[""] * (len(_HEADER) - 1), reason) for reason in reasons[1:])
+    return columns(_HEADER, rows)
+
+
+def summary(report: CapacityReport, name: str, unit: str) -> str:
+    held = sum(place.replicas for place in report.places)
+    text = f"{printable(name)} {report.verdict.value}: {held} of {report.wanted} {unit}"
+    if report.new_nodes:
+        total = report.price_per_hour
+        cost = "price unknown" if total is None else f"${total:.3f} per hour"
+        text += f", {report.new_nodes} new node{'' if report.new_nodes == 1 else 's'}, {cost}"
+    return f"{text}; at most {amount(report.most)} fit"
+
+
+def notes(report: CapacityReport) -> Iterator[str]:
+    yield from (f"  {limit}" for limit in report.limits)
+    yield from (f"  {remark}" for remark in report.remarks)
+
+
+def price(place: CapacityPlace) -> str:
+    if not place.nodes:
+        return NONE
+    return UNKNOWN if place.price_per_hour is None else f"{place.price_per_hour:.3f}"
+
+
+def amount(replicas: int) -> str:
+    return "unlimited" if replicas >= UNLIMITED else str(replicas)

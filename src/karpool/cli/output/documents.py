@@ -1,0 +1,45 @@
+"""Values as documents for machines: keys in camelCase, as Kubernetes writes them.
+
+Only names of fields change their case; keys of mappings are data (labels, resources, names of nodes).
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+
+def document_of(value: Any, *, old_keys: bool = False) -> Any:
+    """`old_keys`: fields that were written in snake_case until 0.2 stand beside the new ones for one
+    release more, so that scripts can be changed in between."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, msgspec.Struct):
+        return document_of(msgspec.structs.asdict(value), old_keys=old_keys)
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {field.name: getattr(value, field.name) for field in fields(value)}
+        return camel_case(
+            {name: document_of(inner, old_keys=old_keys) for name, inner in named.items()}, old_keys=old_keys
+        )
+    if isinstance(value, Mapping):
+        return {key: document_of(inner, old_keys=old_keys) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [document_of(inner, old_keys=old_keys) for inner in value]
+    return value
+
+
+def camel_case(named: Mapping[str, Any], *, old_keys: bool = False) -> dict[str, Any]:
+    """The keys of one level."""
+    content: dict[str, Any] = {}
+    for name, value in named.items():
+        content[key_of(name)] = value
+        if old_keys and "_" in name:
+            content[name] = value
+    return content
+
+
+def key_of(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
