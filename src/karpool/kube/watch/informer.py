@@ -137,7 +137,12 @@ class Informer(Generic[T]):
         expected = self._optional and isinstance(error, NotFound)
         if isinstance(error, NotFound) and not self._entries:
             self._heard()  # that there are none; what was there and is gone without a word grows old
-        say = log.debug if again else log.info if expected else log.warning
+        if expected:
+            (log.debug if again else log.info)(
+                "no such kind here, looking out for it", resource=str(self.resource)
+            )
+            return
+        say = log.debug if again else log.warning
         say("informer interrupted", resource=str(self.resource), reason=str(error))
 
     def _followed_for(self, since: float | None) -> float:
