@@ -237,6 +237,11 @@ BOARDS = (
                     "currencyUSD",
                 ),
                 Panel(
+                    "Saved by the moves on record",
+                    {"bill without them less bill with them": f"sum({_CONSOLIDATING}_saved_dollars)"},
+                    "currencyUSD",
+                ),
+                Panel(
                     "Moves whose saving is not known",
                     {"moves": hours(f"{_CONSOLIDATING}_unmeasured_moves_total")},
                     about="A price is missing.",

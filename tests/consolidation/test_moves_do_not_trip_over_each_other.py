@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from karpool.cluster import kinds
 from karpool.consolidation.execution import in_flight_view
 from karpool.consolidation.execution.actuator import MoveActuator
 from karpool.consolidation.execution.record import MovePhase, MoveRecord, from_object, to_object
@@ -158,6 +159,20 @@ class TestWaiting:
         cluster = apart()
         cluster.budget("db", {"app": "db"}, allowed)
         assert len(waiting_for(begun(cluster), cluster.view())) == waiting
+
+    @pytest.mark.parametrize(("free", "waiting"), [(0, 2), (499, 2), (1000, 1), (1500, 0)])
+    def test_as_many_begin_as_the_quota_has_room_for_successors(self, free, waiting):
+        """A successor is admitted while the pod that goes still ends."""
+        cluster = apart()
+        status = {"hard": {"requests.cpu": "9"}, "used": {"requests.cpu": f"{9000 - free}m"}}
+        cluster.tell(kinds.RESOURCE_QUOTAS, "team", "q", {"metadata": {"name": "q"}, "status": status})
+        assert len(waiting_for(begun(cluster), cluster.view())) == waiting
+
+    def test_a_quota_of_another_namespace_is_nobodys_business(self):
+        cluster = apart()
+        status = {"hard": {"cpu": "1"}, "used": {"cpu": "1"}}
+        cluster.tell(kinds.RESOURCE_QUOTAS, "elsewhere", "q", {"metadata": {"name": "q"}, "status": status})
+        assert waiting_for(begun(cluster), cluster.view()) == {}
 
     def test_without_anything_in_common_none_waits(self):
         cluster = apart()

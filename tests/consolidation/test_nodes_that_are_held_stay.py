@@ -1,5 +1,7 @@
 """Nodes that look empty and are not, or whose pods cannot be read, are no candidates, and say why."""
 
+import pytest
+
 from karpool.cluster import kinds
 from karpool.cluster.changes import ObjectChange
 from karpool.consolidation.execution.validation import validate_all
@@ -119,17 +121,51 @@ class TestCapacityBuffers:
         assert reasons(cluster)[0] == [("empty",)]
         assert "does not exist" in " ".join(cluster.cluster.snapshot().problems)
 
-    def test_nothing_moves_while_a_buffer_cannot_be_understood(self):
-        for spec in (
+    @pytest.mark.parametrize(
+        "spec",
+        [
             {"replicas": -1},
             {"scalableRef": {"kind": "Deployment", "name": "w"}},
             {"replicas": 10**6},
-        ):
-            cluster = self.with_buffer(**spec)
-            plan = plan_consolidation(cluster.view(), now=NOW)
-            assert not plan.moves
-            assert plan.stopped.reason == "buffer_unreadable"
-            assert "CapacityBuffer team/b" in plan.stopped.detail
+            {"podTemplateRef": None, "scalableRef": {"kind": "Rollout", "name": "w"}},
+        ],
+    )
+    def test_where_a_buffer_that_cannot_be_understood_may_keep_room_nothing_goes(self, spec):
+        """Pods of its namespace run in the default pool; the other pool is none of its business."""
+        cluster = self.with_buffer(**spec)
+        cluster.pool("other")
+        cluster.node("spare", pool="other")
+        moves, held = reasons(cluster)
+        assert moves == [("spare",)]
+        assert held["empty"] == "buffer_unreadable"
+        plan = plan_consolidation(cluster.view(), now=NOW)
+        assert plan.stopped is None
+        assert "CapacityBuffer team/b" in " ".join(plan.problems)
+
+    def test_without_pods_of_its_namespace_it_may_keep_room_anywhere(self):
+        cluster = self.with_buffer()
+        raw = {"metadata": {"name": "b"}, "spec": {"replicas": -1}}
+        cluster.tell(kinds.CAPACITY_BUFFERS, "elsewhere", "b", raw)
+        moves, held = reasons(cluster)
+        assert not moves
+        assert held["empty"] == "buffer_unreadable"
+
+    def test_a_replica_set_is_read_like_any_workload(self):
+        cluster = self.with_buffer(podTemplateRef=None, scalableRef={"kind": "ReplicaSet", "name": "w"})
+        container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+        raw = {"metadata": {"name": "w"}, "spec": {"template": {"spec": {"containers": [container]}}}}
+        cluster.tell(kinds.REPLICA_SETS, "team", "w", raw)
+        assert reasons(cluster)[1]["empty"] == "buffer_pods"
+
+    def test_what_its_controller_worked_out_counts_where_the_workload_is_not_read(self):
+        cluster = self.with_buffer()
+        raw = {
+            "metadata": {"name": "b"},
+            "spec": {"scalableRef": {"kind": "Rollout", "name": "w"}, "percentage": 10},
+            "status": {"podTemplateRef": {"name": "t"}, "replicas": 1},
+        }
+        cluster.tell(kinds.CAPACITY_BUFFERS, "team", "b", raw)
+        assert reasons(cluster)[1]["empty"] == "buffer_pods"
 
     def test_a_move_is_refused_when_a_buffer_came_meanwhile(self):
         cluster = two_nodes()

@@ -17,16 +17,20 @@ from karpool.consolidation.execution.move_history import (
     leftovers,
     redisturbed,
     resting,
+    saved_by,
+    saved_by_all,
     to_forget,
 )
-from karpool.consolidation.execution.record import MovePhase
+from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.reporting import MoveReporter
+from karpool.consolidation.planning.plan import MoveKind
 from karpool.consolidation.process import apply
 from karpool.kube.clock import RealClock
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, PODS
 from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
+from tests.consolidation.plans import move, new_node, source
 from tests.consolidation.test_steps_of_a_move import record_of
 from tests.fleet.karpenter.acting import catalogue
 
@@ -119,6 +123,51 @@ def test_outcomes_are_counted() -> None:
     scored = {"decision": "approved", "nodepool": "general", "policy": "Balanced"}
     assert value("karpenter_consolidation_score_count", **scored) == 1
     assert value("karpenter_consolidation_moves_total", **scored) == 1
+
+
+def test_what_was_saved_is_the_bill_without_us_less_the_bill_with_us() -> None:
+    """Second by second, over nodes that are there in the one life and in the other."""
+    now = 7200
+    nodes = {"a": 1.0, "b": 0.8, "new": 0.4, "newer": 0.1, "waste": 0.5}
+    without = {"a": (0, now), "b": (0, now)}
+    # a is replaced by `new`, and that by `newer`; for b a node is bought, in vain, and taken away later.
+    with_us = {
+        "a": (0, 600),
+        "new": (300, 2000),
+        "newer": (1800, now),
+        "b": (0, now),
+        "waste": (900, 3000),
+    }
+
+    def bill(lives: dict[str, tuple[int, int]]) -> float:
+        return sum(nodes[name] * (end - start) for name, (start, end) in lives.items()) / 3600
+
+    def made(name: str, came: str, asked: float, gone: float, **changes: object) -> MoveRecord:
+        moved = move(source(name, nodes[name]), new_nodes=[new_node(nodes[came])], kind=MoveKind.REPLACE)
+        realised = nodes[name] - nodes[came]
+        state = {"phase": MovePhase.DONE, "asked_at": asked, "gone_at": gone, "realised": realised}
+        ends = {"arrived": (came,), "arrived_price": nodes[came], "ended": gone + 60}
+        return MoveRecord(moved, **{"created": asked, "since": gone, **state, **ends, **changes})
+
+    vain = {"phase": MovePhase.ROLLED_BACK, "gone_at": None, "realised": None, "ended": 1000.0}
+    leftover = replace(made("waste", "new", 2900.0, 3000.0), arrived=(), arrived_price=None, realised=0.0)
+    records = [
+        made("a", "new", 300.0, 600.0),
+        made("new", "newer", 1800.0, 2000.0),
+        made("b", "waste", 900.0, 1000.0, **vain),
+        leftover,
+    ]
+    assert saved_by_all(records, now) == pytest.approx(bill(without) - bill(with_us))
+    assert saved_by(records[3], records, now) == 0.0, "removing our own leftovers saves nothing"
+    assert saved_by(records[2], records, now) == pytest.approx(-0.5 * 2100 / 3600)
+    assert saved_by(replace(records[0], realised=None), records, now) is None
+    text = render(records, now, "table")
+    assert f"up to now the bill is ${saved_by_all(records, now):.4f} lower" in text
+    shown = json.loads(render(records, now, "json"))
+    assert shown["savedDollars"] == pytest.approx(saved_by_all(records, now))
+    registry = CollectorRegistry()
+    ConsolidationMetrics(registry).saved(records, now)
+    assert registry.get_sample_value("karpool_consolidation_saved_dollars") == shown["savedDollars"]
 
 
 async def told(p: Play, reason: str) -> list[tuple[str, str]]:

@@ -328,7 +328,7 @@ class Cluster:
                     lambda key, now: buffers.drop(version, key),
                     lambda key, raw, error, now: buffers.unreadable(version, key, error.reason),
                 )
-            case kinds.POD_TEMPLATES | kinds.DEPLOYMENTS | kinds.STATEFUL_SETS:
+            case kinds.POD_TEMPLATES | kinds.DEPLOYMENTS | kinds.REPLICA_SETS | kinds.STATEFUL_SETS:
                 templates, name = self._buffers, kind.resource.kind
                 return _Reader(
                     lambda key, raw, now: templates.put_template(name, key, raw),
@@ -568,7 +568,7 @@ class Cluster:
                 *(f"NodePool {name}: {why}" for name, why in {**self._pools.broken, **unclear}.items()),
                 *self._pods.problems(),
                 *self._buffer_pods.problems,
-                *self._buffer_pods.unclear,
+                *(buffer.problem for buffer in self._buffer_pods.unclear),
             ),
             blocked=MappingProxyType(dict(self.room.blocked)),
             complete=self.room.complete,

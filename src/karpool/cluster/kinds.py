@@ -57,7 +57,7 @@ class Unreadable(Enum):
     HOLDS_NODE = "nothing is free on its node, and the node may not go"
     NOT_LISTED = "it is left out: no room is offered on it"
     CLOSES_NAMESPACE = "no pod of its namespace may be disturbed"
-    KEEPS_NODES = "nothing may be taken away until it can be read"
+    KEEPS_NODES = "nothing may be taken away where pods of its namespace run"
     CLOSES_POOL = "its pool launches nothing, and its nodes stay"
     CLOSES_DEVICES = "no device is counted on that hangs on it; a claim may hold any"
     ATTACHES_NOTHING = "its node has no room for volumes of drivers that limit them elsewhere"
@@ -150,6 +150,7 @@ CAPACITY_BUFFERS = ClusterKind(
 CAPACITY_BUFFERS_BETA = replace(CAPACITY_BUFFERS, resource=api.CAPACITYBUFFERS_BETA)
 POD_TEMPLATES = ClusterKind(api.PODTEMPLATES, dict, Aspect.BUFFERS)
 DEPLOYMENTS = ClusterKind(api.DEPLOYMENTS, dict, Aspect.BUFFERS)
+REPLICA_SETS = ClusterKind(api.REPLICASETS, dict, Aspect.BUFFERS)
 STATEFUL_SETS = ClusterKind(api.STATEFULSETS, dict, Aspect.BUFFERS)
 NODE_OVERLAYS = ClusterKind(
     api.NODEOVERLAYS, NodeOverlay, Aspect.OVERLAYS, may_be_absent=True, unreadable=Unreadable.CLOSES_POOL
@@ -201,6 +202,7 @@ ALL_KINDS: tuple[ClusterKind, ...] = (
     SCALE_UPS,
     POD_TEMPLATES,
     DEPLOYMENTS,
+    REPLICA_SETS,
     STATEFUL_SETS,
     CAPACITY_BUFFERS,
     CAPACITY_BUFFERS_BETA,

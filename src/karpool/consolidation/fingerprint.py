@@ -35,7 +35,7 @@ def fingerprint(view: ClusterView) -> str:
     waiting, table = view.snapshot.pending, view.snapshot.shapes
     for pod in sorted(view.buffer_of):
         digest.update(f"{pod}:{table[waiting[pod]]!r}".encode())
-    digest.update(repr(view.stop).encode())
+    digest.update(repr((view.stop, sorted(view.unclear_buffers.items()))).encode())
     return digest.hexdigest()
 
 

@@ -24,6 +24,7 @@ from karpool.model.karpenter.objects import (
 )
 from karpool.model.kubernetes.pod_disruption import CompiledPdb
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.kubernetes.resource_quota import QuotaHeadroom
 from karpool.model.resources import Resources
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.tables.room import Room
@@ -41,6 +42,7 @@ ASPECTS = (
     | Aspect.RECORDS
     | Aspect.OVERLAYS
     | Aspect.BUFFERS
+    | Aspect.QUOTAS
 )
 
 
@@ -68,7 +70,9 @@ class ClusterView:
     usage: Mapping[str, Resources] = field(default_factory=dict)  # of each pool, against its limits
     unavailable: Collection[StockOut] = ()
     pending: Sequence[str] = ()  # keys of pods that Karpenter would make room for
+    quotas: Mapping[str, Sequence[QuotaHeadroom]] = field(default_factory=dict)  # by namespace
     buffer_of: Mapping[str, str] = field(default_factory=dict)  # pods that are not there, to their buffer
+    unclear_buffers: Mapping[str, str] = field(default_factory=dict)  # by pool that one may keep room in
     nominated: Collection[str] = ()  # nodes that pending pods are meant for
     in_flight: Collection[str] = ()  # nodes that a move under way takes already
     # By pod of a node that leaves, where it is meant to go; empty: to a node that is still to come.
@@ -99,6 +103,24 @@ class ClusterView:
         return [*self.machines, *self.claims_without_node]
 
 
+def _unclear_buffers(snapshot: Snapshot) -> dict[str, str]:
+    """By pool, a buffer of which cannot be told what room it keeps: where pods of its namespace run, or
+    anywhere if none does."""
+    found: dict[str, str] = {}
+    pods = snapshot.pods if snapshot.buffers.unclear else None
+    for buffer in snapshot.buffers.unclear if pods is not None else ():
+        assert pods is not None
+        rows = {
+            int(row)
+            for key, row in zip(pods.keys, pods.rows, strict=True)
+            if key.startswith(f"{buffer.namespace}/")
+        }
+        pools = {snapshot.nodes[row].pool for row in rows} or set(snapshot.pool_objects)
+        for pool in pools - {""}:
+            found.setdefault(pool, buffer.problem)
+    return found
+
+
 def view_of(
     snapshot: Snapshot,
     now: float,
@@ -113,9 +135,6 @@ def view_of(
     if stop is None and not snapshot.complete:
         message = "there are pods of which it cannot be told on which node they are; see the problems"
         stop = Infeasible(ConsolidationReason.POD_UNREADABLE, message)
-    if stop is None and snapshot.buffers.unclear:
-        message = f"nobody can tell what room it keeps: {snapshot.buffers.unclear[0]}"
-        stop = Infeasible(ConsolidationReason.BUFFER_UNREADABLE, message)
     return ClusterView(
         snapshot=snapshot.room,
         pods=snapshot.pods,
@@ -130,7 +149,9 @@ def view_of(
         usage={name: snapshot.usage.get(name, {}) for name, pool in snapshot.pools.items() if pool.limits},
         unavailable=tuple(dict.fromkeys((*unavailable, *snapshot.stock_outs(now)))),
         pending=snapshot.pending,
+        quotas=snapshot.facts.quotas,
         buffer_of=snapshot.buffers.buffer_of,
+        unclear_buffers=_unclear_buffers(snapshot),
         nominated=snapshot.nominated,
         in_flight=frozenset(in_flight),
         stop=stop,

@@ -88,8 +88,8 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 {{- end }}
 
 {{- define "karpool.rules.planning" -}}
-- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods, podtemplates], verbs: [list, watch]}
-- {apiGroups: [apps], resources: [daemonsets, deployments, statefulsets], verbs: [list, watch]}
+- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods, podtemplates, resourcequotas], verbs: [list, watch]}
+- {apiGroups: [apps], resources: [daemonsets, deployments, replicasets, statefulsets], verbs: [list, watch]}
 - {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
 - {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
 - {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
@@ -168,7 +168,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 
 {{- /* What the page shows; the switch is looked for by its name. */ -}}
 {{- define "karpool.rules.dashboard" -}}
-- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods, podtemplates], verbs: [list, watch]}
+- {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods, podtemplates, resourcequotas], verbs: [list, watch]}
 - {apiGroups: [""], resources: [configmaps], resourceNames: [karpool-consolidation], verbs: [list, watch]}
 - {apiGroups: [apps], resources: [daemonsets, deployments, replicasets, statefulsets], verbs: [list, watch]}
 - {apiGroups: [batch], resources: [jobs], verbs: [list, watch]}

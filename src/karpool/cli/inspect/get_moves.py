@@ -10,7 +10,7 @@ from karpool.cli.cluster_source import connect
 from karpool.cli.options.cluster import ClusterOptions, connection_options, output_option
 from karpool.cli.output.text import columns, emit, machine, note, pluralize
 from karpool.consolidation.execution.controller import ConsolidatorSettings
-from karpool.consolidation.execution.move_history import cost_of
+from karpool.consolidation.execution.move_history import cost_of, saved_by, saved_by_all
 from karpool.consolidation.execution.options import STOP_NAMESPACE
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.process import executor_of
@@ -20,8 +20,8 @@ from karpool.model.kubernetes.times import rfc3339
 _NODES_SHOWN = 3
 
 
-def to_json(record: MoveRecord, cost: float | None = None) -> dict[str, Any]:
-    """`cost`: see `cost_of`."""
+def to_json(record: MoveRecord, cost: float | None = None, saved: float | None = None) -> dict[str, Any]:
+    """`cost` and `saved`: see `cost_of` and `saved_by`."""
     move = record.move
     return {
         "name": record.name,
@@ -37,6 +37,7 @@ def to_json(record: MoveRecord, cost: float | None = None) -> dict[str, Any]:
         "predictedSavingsPerHour": move.savings_per_hour,
         "realisedSavingsPerHour": record.realised,
         "costDollars": cost,
+        "savedDollars": saved,
         "podsDisturbed": record.disturbed,
         "podsRedisturbed": record.redisturbed,
         "began": rfc3339(record.created),
@@ -50,8 +51,8 @@ def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
     listed = list(records)
     costs = {record.name: cost_of(record, listed, now) for record in listed}
     if output in ("json", "yaml"):
-        items = [to_json(record, costs[record.name]) for record in listed]
-        return machine("MoveList", {"items": items}, output)
+        items = [to_json(record, costs[record.name], saved_by(record, listed, now)) for record in listed]
+        return machine("MoveList", {"items": items, "savedDollars": saved_by_all(listed, now)}, output)
     if not listed:
         return "no moves"
     titles = [
@@ -64,13 +65,14 @@ def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
         "PREDICTED $/H",
         "REALISED $/H",
         "COST $",
+        "SAVED $",
         "PODS",
         "AGAIN",
     ]
     wide = output == "wide"
     table = columns(
         [*titles, "NEW NODES", "WHY"] if wide else titles,
-        (_row(record, now, costs[record.name], wide) for record in listed),
+        (_row(record, now, (costs[record.name], saved_by(record, listed, now)), wide) for record in listed),
     )
     done = [record for record in listed if record.phase is MovePhase.DONE]
     measured = [record for record in done if record.realised is not None]
@@ -79,10 +81,12 @@ def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
     sums = f"${realised:.4f} of ${predicted:.4f} per hour came true"
     spent = sum(cost or 0.0 for cost in costs.values())
     paid = f"; ${spent:.4f} was paid for new nodes while they saved nothing" if spent else ""
-    return f"{table}\n\n{pluralize(len(done), 'move')} done: {sums}{paid}"
+    net = f"\nup to now the bill is ${saved_by_all(listed, now):.4f} lower than without these moves"
+    return f"{table}\n\n{pluralize(len(done), 'move')} done: {sums}{paid}{net}"
 
 
-def _row(record: MoveRecord, now: float, cost: float | None, wide: bool) -> list[str]:
+def _row(record: MoveRecord, now: float, dollars: Iterable[float | None], wide: bool) -> list[str]:
+    """`dollars`: what it cost and what it saved."""
     move = record.move
     nodes = ",".join(move.names[:_NODES_SHOWN]) + ("" if len(move.names) <= _NODES_SHOWN else ",...")
     cells = [
@@ -94,7 +98,7 @@ def _row(record: MoveRecord, now: float, cost: float | None, wide: bool) -> list
         "-" if move.score is None else f"{move.score:.2f}",
         f"{move.savings_per_hour:.4f}",
         "-" if record.realised is None else f"{record.realised:.4f}",
-        "-" if cost is None else f"{cost:.4f}",
+        *("-" if amount is None else f"{amount:.4f}" for amount in dollars),
         str(record.disturbed or move.disturbed),
         str(record.redisturbed),
     ]

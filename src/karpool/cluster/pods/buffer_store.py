@@ -1,8 +1,8 @@
 """CapacityBuffers and what they are made of: pods that are not there, and for which room is kept.
 
 A buffer that names a template or workload which does not exist stands for no pods, as its controller sees it,
-and is said to. One that cannot be understood, or whose pods cannot be told, may need any room there is: then
-nothing may be taken away.
+and is said to. One that cannot be understood, or whose pods cannot be told, may need any room where pods of
+its namespace run: it is `unclear`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from karpool.model.kubernetes.pod_shape import PodShape, shape_of
 from karpool.model.kubernetes.workload import pod_template
 
 PRIORITY = -(2**31)  # any pod that comes goes first
-_SCALABLE = frozenset(("Deployment", "StatefulSet"))
+_SCALABLE = frozenset(("Deployment", "ReplicaSet", "StatefulSet"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,9 @@ class BufferStore:
             if kind == "PodTemplate":
                 whole["spec"] = {"template": raw.get("template")}
             pod, replicas = pod_template(whole)
+            if kind == "ReplicaSet" and replicas == 0:
+                self.drop_template(kind, key)  # old revisions of Deployments, many of them
+                return
             shape = replace(shape_of(pod), priority=PRIORITY)
             fresh = BufferTemplate(shape, replicas)
         except Invalid as error:
@@ -78,7 +81,7 @@ class BufferStore:
         shapes: dict[str, PodShape] = {}
         buffer_of: dict[str, str] = {}
         problems: list[str] = []
-        unclear: list[str] = []
+        unclear: list[UnclearBuffer] = []
         # The same buffer is seen in every version that is watched.
         for key in sorted({key for _, key in (*self._buffers, *self._unreadable)}):
             name = f"CapacityBuffer {key}"
@@ -88,7 +91,7 @@ class BufferStore:
                 problems.append(f"{name}: {error}")
                 continue
             except Invalid as error:
-                unclear.append(f"{name}: {error}")
+                unclear.append(UnclearBuffer(key.namespace, f"{name}: {error}"))
                 continue
             for number, shape in enumerate(virtual):
                 # No pod has such a name.
@@ -114,12 +117,16 @@ class BufferStore:
 
     def _template(self, namespace: str, buffer: CapacityBuffer) -> BufferTemplate:
         check_buffer(buffer)
-        spec = buffer.spec
+        spec, resolved = buffer.spec, buffer.status.pod_template_ref
         kind, name = "PodTemplate", spec.pod_template_ref.name if spec.pod_template_ref else ""
         if spec.scalable_ref is not None:
             kind, name = spec.scalable_ref.kind, spec.scalable_ref.name
-            if kind not in _SCALABLE:
-                raise Invalid("spec.scalableRef.kind", kind, "is not read; Deployment and StatefulSet are")
+            if kind not in _SCALABLE and resolved is not None:
+                kind, name = "PodTemplate", resolved.name
+            elif kind not in _SCALABLE:
+                read = ", ".join(sorted(_SCALABLE))
+                why = f"is none of {read}, and status.podTemplateRef names no template"
+                raise Invalid("spec.scalableRef.kind", kind, why)
         template = self._templates.get((kind, ObjectKey(namespace, name)))
         if template is None:
             raise _NoTemplate(f"{kind} {namespace}/{name} does not exist; the buffer stands for no pods")
@@ -133,10 +140,16 @@ class _NoTemplate(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class UnclearBuffer:
+    namespace: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class BufferPods:
     """Pods that buffers stand for, by name. `unclear`: buffers of which that cannot be told."""
 
     shapes: Mapping[str, PodShape]
     buffer_of: Mapping[str, str]
     problems: tuple[str, ...] = ()
-    unclear: tuple[str, ...] = ()
+    unclear: tuple[UnclearBuffer, ...] = ()

@@ -229,6 +229,7 @@ class Consolidator:
             await self.executor.forget(self._to_forget())
         under_way = [record for record in self.ledger.values() if not record.phase.is_over]
         self.metrics.in_flight(under_way, stopped=stop is not None)
+        self.metrics.saved(self.ledger.values(), now)
         return bool(under_way)
 
     async def _advance(self, record: MoveRecord, seen: RecordContext) -> None:

@@ -5,11 +5,11 @@ Karpenter mislabels one, ours is right. `karpool_...` follow a move from approva
 """
 
 from collections import Counter as Count
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from karpool.consolidation.execution.move_history import cost_of
+from karpool.consolidation.execution.move_history import cost_of, saved_by_all
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move, MoveKind
 from karpool.consolidation.policy.budgets import BudgetUse
@@ -119,6 +119,10 @@ class ConsolidationMetrics:
             "What was paid for new nodes of moves while they saved nothing.",
             "outcome",
         )
+        self._saved = gauge(
+            "karpool_consolidation_saved_dollars",
+            "The bill without the moves on record less the bill with them, from their beginning until now.",
+        )
         self._unmeasured = counter(
             "karpool_consolidation_unmeasured_moves",
             "Executed moves whose saving is not known: a price is missing.",
@@ -209,6 +213,9 @@ class ConsolidationMetrics:
             self._realised.inc(record.realised)
         else:
             self._losses.inc(-record.realised)
+
+    def saved(self, records: Collection[MoveRecord], now: float) -> None:
+        self._saved.set(saved_by_all(records, now))
 
     def in_flight(self, records: Iterable[MoveRecord], *, stopped: bool) -> None:
         self._stopped.set(stopped)

@@ -5,7 +5,7 @@ came: those that were asked for, and those that had to be bought for the pods of
 although none was planned. Pods are told apart by their controllers, which outlive them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from karpool.consolidation.execution.options import KEEP_SECONDS
@@ -121,6 +121,25 @@ def cost_of(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> fl
         ]
         end = max((end or record.since, *removed))
     return record.arrived_price * max(0.0, (now if end is None else end) - record.asked_at) / 3600.0
+
+
+def saved_by(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> float | None:
+    """Dollars until now: the bill without the move less the bill with it. Without it the nodes that went
+    would still be there. Where a later move takes what came for this one, it counts from there as what that
+    one saves, so that the sum over moves holds. None: not measured, or a price is not known."""
+    cost = cost_of(record, records, now)
+    if cost is None:
+        return None
+    if record.phase is not MovePhase.DONE or record.gone_at is None:
+        return -cost
+    if record.realised is None:
+        return None
+    return record.realised * max(0.0, now - record.gone_at) / 3600.0 - cost
+
+
+def saved_by_all(records: Collection[MoveRecord], now: float) -> float:
+    """Of the moves that are on record and whose saving is known."""
+    return sum(saved_by(record, records, now) or 0.0 for record in records)
 
 
 def measure(

@@ -1,17 +1,26 @@
 """Which moves wait for which: those that share what only one of them can use at a time.
 
-Two moves share a disruption budget when it does not let the pods of both go at once; a spread constraint,
+Two moves share a disruption budget when it does not let the pods of both go at once; a quota when it does not
+admit the successors of both next to the pods that end; a spread constraint,
 because where the pods of one may go depends on where those of the other are; and a node that both send pods
 to, since nobody says whose come first. The older goes first. Pure.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from karpool.cluster.pods.disruption_store import EVICTABLE
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.planning.plan import Move
 from karpool.consolidation.view import ClusterView
+
+
+class SharedLimit(NamedTuple):
+    """What moves together may take at a time: pods of a disruption budget, a resource of a quota."""
+
+    name: str
+    allowed: int
 
 
 def waiting_for(records: Iterable[MoveRecord], view: ClusterView) -> dict[str, str]:
@@ -23,39 +32,54 @@ def waiting_for(records: Iterable[MoveRecord], view: ClusterView) -> dict[str, s
     ]
     active.sort(key=lambda record: (record.phase is MovePhase.WAITING, record.created, record.name))
     holder: dict[str, str] = {}
-    evicted: Counter[int] = Counter()
-    last: dict[int, str] = {}  # by budget
+    used: Counter[SharedLimit] = Counter()
+    last: dict[SharedLimit, str] = {}
     waits: dict[str, str] = {}
     for record in active:
-        going, keys = evictions(record.move, view), shared_keys(record.move, view)
+        taken, keys = limited_amounts(record.move, view), shared_keys(record.move, view)
         if record.phase is MovePhase.WAITING:
             rival = next((holder[key] for key in sorted(keys) if key in holder), "")
-            rival = rival or _rival(going, evicted, last, view)
+            rival = rival or _rival(taken, used, last)
             if rival:
                 waits[record.name] = rival
                 continue
         holder |= dict.fromkeys(keys, record.name)
-        evicted.update(going)
-        last |= dict.fromkeys(going, record.name)
+        used.update(taken)
+        last |= dict.fromkeys(taken, record.name)
     return waits
 
 
 def _rival(
-    going: Mapping[int, int], evicted: Mapping[int, int], last: Mapping[int, str], view: ClusterView
+    taken: Mapping[SharedLimit, int], used: Mapping[SharedLimit, int], last: Mapping[SharedLimit, str]
 ) -> str:
-    """Of a move that alone takes more than its budget lets go at once, the server sees to the order."""
-    for budget, pods in going.items():
-        if budget in last and evicted[budget] + pods > view.budgets[budget].disruptions_allowed:
-            return last[budget]
+    """Of a move that alone takes more than may go at once, the server sees to the order."""
+    for limit, amount in taken.items():
+        if limit in last and used[limit] + amount > limit.allowed:
+            return last[limit]
     return ""
 
 
-def evictions(move: Move, view: ClusterView) -> Counter[int]:
-    """Pods that would go, by the number of their disruption budget."""
-    pods, found = view.pods, Counter[int]()
+def limited_amounts(move: Move, view: ClusterView) -> Counter[SharedLimit]:
+    """What its pods take of their disruption budgets when they go, and what their successors, which come
+    before they have ended, of the quotas of their namespaces."""
+    pods, table = view.pods, view.snapshot.shapes
+    taken: Counter[SharedLimit] = Counter()
+    moving = pods.moves
     for row in _rows(move, view):
-        found.update(int(pods.budget[pod]) for pod in pods.on(row) if pods.flags[pod] & EVICTABLE)
-    return Counter({budget: number for budget, number in found.items() if budget >= 0})
+        for pod in pods.on(row):
+            number = int(pods.budget[pod])
+            if number >= 0 and pods.flags[pod] & EVICTABLE:
+                budget = view.budgets[number]
+                taken[
+                    SharedLimit(f"budget {budget.namespace}/{budget.name}", budget.disruptions_allowed)
+                ] += 1
+            shape = table[int(pods.shapes[pod])]
+            for quota in view.quotas.get(shape.namespace, ()) if moving[pod] else ():
+                for resource, units in shape.requests:
+                    if resource in quota.free:
+                        free = max(quota.free[resource], 0)
+                        taken[SharedLimit(f"quota {quota.name} {resource}", free)] += units
+    return taken
 
 
 def shared_keys(move: Move, view: ClusterView) -> frozenset[str]:

@@ -37,7 +37,10 @@ class CapacityBufferSpec(Wire, frozen=True):
 
 
 class CapacityBufferStatus(Wire, frozen=True):
+    """What its controller has worked out; the template may be one that it made of a workload."""
+
     replicas: Int32 | None = None
+    pod_template_ref: TemplateReference | None = None
 
 
 class CapacityBuffer(WireObject, frozen=True):
