@@ -1,10 +1,10 @@
 """gpu-scaler and consolidator side by side, the GPU pool open to consolidation:
 python -m tests.gpu.shares_and_moves [--hours 168] [--seed 0]
 
-Workers come and go at random: bare pods, which nothing would bring back, and pods of Deployments, which may be
-moved where device and share fit. A judge sees every change of the server: whether a node goes under a bare pod
-that holds a share, whether a share is held on a device that is not there, and whether more is given of a device
-than it has.
+Workers come and go at random: bare pods, which nothing would bring back, and pods of Deployments, which may
+be moved where device and share fit. A judge sees every change of the server: whether a node goes under a bare
+pod that holds a share, whether a share is held on a device that is not there, and whether more is given of a
+device than it has.
 """
 
 import asyncio
