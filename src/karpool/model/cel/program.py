@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from karpool.model.cel import values as cel
-from karpool.model.cel.functions import FUNCTIONS, METHODS, Overload, is_of, size_of
+from karpool.model.cel.functions import FUNCTIONS, METHODS, Overload, is_of
 from karpool.model.cel.macros import LIST_COST, MACROS, MAP_COST, TWO_VARIABLES, Scope, Term
+from karpool.model.cel.operators import CelConstant, Typed, binary, bound_types
 from karpool.model.cel.patterns import BadPattern, compile_pattern
 from karpool.model.cel.syntax import CelCompileError, Expr, parse
 from karpool.model.cel.types import (
@@ -21,13 +22,9 @@ from karpool.model.cel.types import (
     DOUBLE,
     DYN,
     INT,
-    ITEM,
     NULL,
-    QUANTITY,
-    SEMVER,
     STRING,
     UINT,
-    Bindings,
     CelType,
     accepts,
     joined,
@@ -40,8 +37,6 @@ from karpool.model.cel.values import CelError, CelOptional, truth
 from karpool.model.quantity import INT64_MAX
 
 COST_MAX = 1_000_000  # of one evaluation, as for selectors of devices and for each rule of a definition
-
-Typed = tuple[Term, CelType]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +84,6 @@ def compile_program(text: str, environment: CelEnvironment) -> CelProgram:
 Names = Mapping[str, CelType]
 
 _LITERALS = {"int": INT, "uint": UINT, "double": DOUBLE, "string": STRING, "bool": BOOL, "null": NULL}
-_NUMBERS = (INT, UINT, DOUBLE)
-_ARITHMETIC: dict[str, tuple[Callable[[Any, Any], Any], tuple[CelType, ...]]] = {
-    "+": (cel.add, (*_NUMBERS, STRING, list_of(ITEM))),
-    "-": (cel.subtract, _NUMBERS),
-    "*": (cel.multiply, _NUMBERS),
-    "/": (cel.divide, _NUMBERS),
-    "%": (cel.modulo, (INT, UINT)),
-}
-_ORDER: dict[str, Callable[[Any, Any], bool]] = {
-    "<": cel.less,
-    ">": lambda left, right: cel.less(right, left),
-    "<=": lambda left, right: not cel.less(right, left),
-    ">=": lambda left, right: not cel.less(left, right),
-}
 _CONVERSIONS = ("int", "uint", "double", "string", "bool")
 _NAMESPACES = ("cel", "optional", "sets", "lists")  # functions that are written name.function()
 
@@ -117,7 +98,7 @@ class _Compiler:
             case "literal":
                 if expr.kind == "int" and expr.value > INT64_MAX:
                     raise CelCompileError(f"has a number that is too large: {expr.value}")
-                return _Constant(expr.value), _LITERALS[expr.kind]
+                return CelConstant(expr.value), _LITERALS[expr.kind]
             case "name":
                 return self._name(expr.value, names)
             case "select" | ".?select":
@@ -227,8 +208,8 @@ class _Compiler:
         if kind is None:
             raise CelCompileError(f"has a list of different types: {', '.join(str(k) for _, k in items[:5])}")
         terms = [term for term, _ in items]
-        if all(isinstance(term, _Constant) for term in terms):
-            return _Constant([term.value for term in terms if isinstance(term, _Constant)]), list_of(kind)
+        if all(isinstance(term, CelConstant) for term in terms):
+            return CelConstant([term.value for term in terms if isinstance(term, CelConstant)]), list_of(kind)
 
         def build(scope: Scope) -> list[Any]:
             built = [term(scope) for term in terms]
@@ -245,10 +226,10 @@ class _Compiler:
         kind = joined([kind for _, kind in items], strict=strict)
         if key_kind is None or kind is None:
             raise CelCompileError("has a map of different types")
-        constants = [term.value for term, _ in parts if isinstance(term, _Constant)]
+        constants = [term.value for term, _ in parts if isinstance(term, CelConstant)]
         if len(constants) == len(parts):
             built = dict(zip(constants[::2], constants[1::2], strict=True))
-            return _Constant(built), map_of(key_kind, kind)
+            return CelConstant(built), map_of(key_kind, kind)
 
         def build(scope: Scope) -> dict[Any, Any]:
             built = {key(scope): item(scope) for (key, _), (item, _) in zip(keys, items, strict=True)}
@@ -278,7 +259,7 @@ class _Compiler:
 
             return negation, BOOL
         if expr.args[0].op == "literal" and expr.args[0].kind in ("int", "double"):
-            return _Constant(-expr.args[0].value), _LITERALS[expr.args[0].kind]
+            return CelConstant(-expr.args[0].value), _LITERALS[expr.args[0].kind]
         term, kind = self.compile(expr.args[0], names)
         if not (kind.is_open or kind in (INT, DOUBLE)):
             raise CelCompileError(f"negates {kind}")
@@ -308,77 +289,8 @@ class _Compiler:
         return evaluate, BOOL
 
     def _binary(self, expr: Expr, names: Names) -> Typed:
-        (left, left_kind), (right, right_kind) = (self.compile(argument, names) for argument in expr.args)
-        symbol = expr.op
-        if symbol in ("==", "!="):
-            numbers = left_kind in _NUMBERS and right_kind in _NUMBERS
-            if not _comparable(left_kind, right_kind) and not (numbers and self._environment.untyped):
-                raise CelCompileError(f"compares {left_kind} with {right_kind}")
-            wanted = symbol == "=="
-
-            def same(scope: Scope) -> bool:
-                first, second = left(scope), right(scope)
-                if not isinstance(first, list | dict):
-                    scope.spend(math.ceil(0.1 * min(size_of(first), size_of(second))))
-                return cel.equal(first, second, scope.spend) is wanted
-
-            return same, BOOL
-        if symbol == "in":
-            if not _searchable(left_kind, right_kind):
-                raise CelCompileError(f"looks for {left_kind} in {right_kind}")
-            fixed = isinstance(right, _Constant)  # such a list is searched like a set
-
-            def within(scope: Scope) -> bool:
-                item, container = left(scope), right(scope)
-                scope.spend(len(container) if isinstance(container, list) and not fixed else 1)
-                return cel.contains(item, container, scope.spend)
-
-            return within, BOOL
-        if symbol in _ORDER:
-            return self._order(symbol, (left, left_kind), (right, right_kind))
-        return self._arithmetic(symbol, (left, left_kind), (right, right_kind))
-
-    def _order(self, symbol: str, left: Typed, right: Typed) -> Typed:
-        kinds = left[1], right[1]
-        numbers = all(kind.is_open or kind in _NUMBERS for kind in kinds)
-        texts = any(all(kind.is_open or kind == one for kind in kinds) for one in (STRING, BOOL))
-        if not numbers and not texts:
-            raise CelCompileError(f"orders {kinds[0]} and {kinds[1]}")
-        compare, first_term, second_term = _ORDER[symbol], left[0], right[0]
-
-        def ordered(scope: Scope) -> bool:
-            first, second = first_term(scope), second_term(scope)
-            scope.spend(math.ceil(0.1 * min(size_of(first), size_of(second))))
-            return compare(first, second)
-
-        return ordered, BOOL
-
-    def _arithmetic(self, symbol: str, left: Typed, right: Typed) -> Typed:
-        operation, kinds = _ARITHMETIC[symbol]
-        result = next(
-            (
-                resolved(kind, bound)
-                for kind in kinds
-                if (bound := _bound((kind, kind), (left[1], right[1]))) is not None
-            ),
-            None,
-        )
-        if result is None:
-            raise CelCompileError(f"calculates {left[1]} {symbol} {right[1]}")
-        if left[1].is_open and right[1].is_open:
-            result = DYN
-        first_term, second_term = left[0], right[0]
-        mixed = self._environment.untyped
-
-        def calculate(scope: Scope) -> Any:
-            first, second = first_term(scope), second_term(scope)
-            # Joining copies both sides: that is spent for, where the API server has another way.
-            scope.spend(math.ceil(0.1 * (size_of(first) + size_of(second))))
-            if not mixed and type(first) is not type(second):
-                raise CelError(f"cannot calculate {first!r:.60} {symbol} {second!r:.60}")
-            return operation(first, second)
-
-        return calculate, result
+        left, right = (self.compile(argument, names) for argument in expr.args)
+        return binary(expr.op, left, right, mixed=self._environment.untyped)
 
     # Calls
 
@@ -413,7 +325,7 @@ class _Compiler:
             (overload, bound)
             for overload in overloads
             if len(overload.parameters) == len(kinds)
-            and (bound := _bound(overload.parameters, kinds)) is not None
+            and (bound := bound_types(overload.parameters, kinds)) is not None
         ]
         if not fitting:
             shown = ", ".join(map(str, kinds))
@@ -422,9 +334,9 @@ class _Compiler:
             _check_pattern(arguments[1])
         results = joined([resolved(overload.result, bound) for overload, bound in fitting])
         terms, candidates = [term for term, _ in compiled], [overload for overload, _ in fitting]
-        if name in _CONVERSIONS and isinstance(terms[0], _Constant):
+        if name in _CONVERSIONS and isinstance(terms[0], CelConstant):
             try:
-                return _Constant(candidates[0].call(terms[0].value)), candidates[0].result
+                return CelConstant(candidates[0].call(terms[0].value)), candidates[0].result
             except CelError as error:
                 raise CelCompileError(str(error)) from None
 
@@ -528,16 +440,6 @@ def _expect_bool(kind: CelType, name: str) -> None:
         raise CelCompileError(f"needs true or false inside {name}(), not {kind}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Constant:
-    """A term whose value is known when it is compiled: it costs nothing."""
-
-    value: Any
-
-    def __call__(self, _scope: Scope) -> Any:
-        return self.value
-
-
 class _Lazy:
     """What `cel.bind` binds: evaluated when it is read first, and never if nobody does."""
 
@@ -550,30 +452,6 @@ class _Lazy:
         if not self.is_known:
             self._value, self.is_known = self._term(scope), True
         return self._value
-
-
-def _bound(parameters: Sequence[CelType], kinds: Sequence[CelType]) -> Bindings | None:
-    bound: Bindings = {}
-    return (
-        bound
-        if all(accepts(wanted, kind, bound) for wanted, kind in zip(parameters, kinds, strict=True))
-        else None
-    )
-
-
-_NULLABLE = (QUANTITY, SEMVER)
-
-
-def _comparable(left: CelType, right: CelType) -> bool:
-    if accepts(left, right, {}) or accepts(right, left, {}):
-        return True
-    return NULL in (left, right) and (left in _NULLABLE or right in _NULLABLE)
-
-
-def _searchable(item: CelType, container: CelType) -> bool:
-    if container.is_open:
-        return True
-    return container.name in ("list", "map") and accepts(container.arguments[0], item, {})
 
 
 def _check_pattern(argument: Expr) -> None:
