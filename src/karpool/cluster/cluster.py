@@ -86,6 +86,7 @@ class Cluster:
         self.group_failures = group_failures if group_failures is not None else LaunchFailures()
         self.room = ClusterRoom(volumes=Aspect.VOLUMES in aspects, devices=shares, dra=Aspect.DRA in aspects)
         self.problems: UnreadableObjects = self.room.problems
+        self.listeners: list[Callable[[ClusterKind], None]] = []  # told after objects of a kind changed
         self.changes = 0  # of objects, whether or not they were news
         self._left_out = left_out
         self._keeps = keeps
@@ -234,6 +235,8 @@ class Cluster:
         for node in self.room.take_blocked_changes():
             self._other_changes += 1
             self._nodes.block(node, self.room.blocked.get(node, 0))
+        for listener in self.listeners:
+            listener(kind)
 
     def load(self, objects: Iterable[Any], now: float) -> list[UnreadableObject]:
         """Raw objects of any kind, lists included; kinds that nobody asked for are passed over. Returns

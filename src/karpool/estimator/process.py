@@ -74,7 +74,11 @@ class FleetEstimator:
                 environment.client, connect, self._serving, partial(_files, options)
             )
         self.service = EstimatorService(
-            self.members, metrics, clock=clock, cannot_tell_until_synced=options.answers_unknown_until_synced
+            self.members,
+            metrics,
+            clock=clock,
+            cannot_tell_until_synced=options.answers_unknown_until_synced,
+            watchers_max=max(1, options.max_concurrent_requests // 2),
         )
         self.server: EstimatorServer | None = None
         if serves:

@@ -87,6 +87,7 @@ class _Channel:
                 "MaxAvailableReplicas": service.max_available_replicas,
                 "MaxAvailableComponentSets": service.max_available_component_sets,
                 "GetUnschedulableReplicas": service.get_unschedulable_replicas,
+                "AwaitRoom": service.await_room,
             }
             return await methods[method](data, _Call(metadata))
 

@@ -22,6 +22,7 @@ from karpool.estimator.plugins.registry import PluginSettings
 from karpool.estimator.question import EstimateQuestion
 from karpool.estimator.serving.options import EstimatorOptions
 from karpool.estimator.serving.owner_reader import OwnerReader, ResourceDiscovery
+from karpool.estimator.serving.room_watch import RoomWatch
 from karpool.estimator.serving.unschedulable import NANOSECONDS, UnschedulableReader
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
@@ -68,6 +69,7 @@ class MemberEstimator:
             OwnerReader(client, kinds, cluster.owners),
             self._settings.unschedulable_kinds,
         )
+        self.rooms = RoomWatch(cluster, client.clock)
         self.informers = InformerSet(client, self._kinds(), page_size=PAGE_SIZE)
 
     # Running

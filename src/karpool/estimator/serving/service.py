@@ -24,10 +24,11 @@ from karpool.kube.decision_id import HEADER, KEY
 from karpool.kube.errors import KubeError, NotFound, StatusError
 from karpool.model.errors import Invalid
 from karpool.wire import server_protocol
-from karpool.wire.proto import explain_pb2
+from karpool.wire.proto import explain_pb2, room_pb2
 from karpool.wire.requests import (
     ESTIMATOR,
     EXPLAINER,
+    ROOM_WATCHER,
     ArrivedReplicas,
     EstimateRequest,
     RoomParts,
@@ -73,6 +74,10 @@ class ClusterNotSynced(Exception):
     """The cluster is not counted yet; a caller may try again."""
 
 
+class TooManyWatchers(Exception):
+    """Enough callers wait for room; a caller may try again."""
+
+
 class RequestDecoder:
     """Decoded requests by their bytes; schedulers ask the same again and again."""
 
@@ -101,11 +106,14 @@ class EstimatorService:
         *,
         clock: Clock | None = None,
         cannot_tell_until_synced: bool = False,
+        watchers_max: int = 500,
     ) -> None:
+        """`watchers_max`: calls that may wait for room at once; questions need the other turns."""
         self._members = members
         self._metrics = metrics
         self._clock = clock or RealClock()
         self._patient = cannot_tell_until_synced
+        self._watchers, self._watchers_max = 0, watchers_max
         self._read_replicas = RequestDecoder(server_protocol.read_replicas)
         self._read_sets = RequestDecoder(server_protocol.read_component_sets)
 
@@ -115,7 +123,11 @@ class EstimatorService:
             "MaxAvailableComponentSets": self.max_available_component_sets,
             "GetUnschedulableReplicas": self.get_unschedulable_replicas,
         }
-        return [_handler(ESTIMATOR, estimator), _handler(EXPLAINER, {"Explain": self.explain})]
+        return [
+            _handler(ESTIMATOR, estimator),
+            _handler(EXPLAINER, {"Explain": self.explain}),
+            _handler(ROOM_WATCHER, {"AwaitRoom": self.await_room}),
+        ]
 
     async def max_available_replicas(self, data: bytes, context: Context) -> bytes:
         return await self._estimated(
@@ -150,6 +162,23 @@ class EstimatorService:
             return explain.write(found).SerializeToString()
         except Exception as error:
             return await self._refuse("Explain", error, context)
+
+    async def await_room(self, data: bytes, context: Context) -> bytes:
+        try:
+            message = server_protocol.parse(room_pb2.AwaitRoomRequest, data)
+            member = self._member(message.cluster)
+            if reason := member.not_ready():
+                raise ClusterNotSynced(reason)
+            if self._watchers >= self._watchers_max:
+                raise TooManyWatchers(f"{self._watchers} callers wait for room already; ask again later")
+            self._watchers += 1
+            try:
+                generation = await member.rooms.beyond(message.seen)
+            finally:
+                self._watchers -= 1
+            return room_pb2.AwaitRoomResponse(generation=generation).SerializeToString()
+        except Exception as error:
+            return await self._refuse("AwaitRoom", error, context)
 
     async def _estimated(
         self,
@@ -237,6 +266,8 @@ def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
     match error:
         case MalformedMessage():
             return grpc.StatusCode.INTERNAL, "malformed"
+        case TooManyWatchers():
+            return grpc.StatusCode.RESOURCE_EXHAUSTED, ""
         case MessageTooLarge():
             return grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large"
         case ClusterNotSynced():

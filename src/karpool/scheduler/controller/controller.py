@@ -41,10 +41,11 @@ from karpool.scheduler.controller.metrics import Event, SchedulerMetrics
 from karpool.scheduler.controller.queue import BACKOFF_SECONDS, UNSCHEDULABLE_SECONDS, BindingQueue
 from karpool.scheduler.controller.reconciler import BindingReconciler, QueueAction, ReconcileResult, Show
 from karpool.scheduler.controller.reporting import BindingReporter
+from karpool.scheduler.controller.room_follower import RoomFollower
 from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.cycle import SchedulingCycle
 from karpool.scheduler.estimates.availability import AvailabilityReader
-from karpool.scheduler.estimates.estimate_cache import EstimatorApi
+from karpool.scheduler.estimates.estimate_cache import EstimatorApi, RoomNews
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.metrics import PromiseMetrics
 from karpool.scheduler.promises.promise import PromiseLifetime
@@ -314,6 +315,17 @@ class Scheduler:
             hold_down_seconds=use.hold_down_seconds,
             on_freed=self._room_in,
         )
+        news: object = asker or estimators
+        self._rooms: RoomFollower | None = None
+        if isinstance(news, RoomNews):
+            self._rooms = RoomFollower(
+                news,
+                self._asks,
+                client.clock,
+                clusters=self.view.clusters.all,
+                waiting=self._waiting_bindings,
+                room_in=self._room_in,
+            )
         self.queue: BindingQueue[BindingKey] = BindingQueue(
             client.clock,
             prioritized=use.gates[PRIORITY],
@@ -350,7 +362,7 @@ class Scheduler:
             show=show,
         )
 
-    def _room_in(self, clusters: set[str]) -> None:
+    def _room_in(self, clusters: Iterable[str]) -> None:
         self.view.room_in(clusters)
 
     def _follow_clusters(self, old: MemberCluster | None, new: MemberCluster | None) -> None:
@@ -370,11 +382,21 @@ class Scheduler:
                 await self._controller.run(self._placer, stop, grace_seconds=self._options.grace_seconds)
             finally:
                 verifying.cancel()
+                if self._rooms is not None:
+                    await self._rooms.close()
+
+    def _waiting_bindings(self) -> list[Binding]:
+        versions = (self.view.bindings.get(key) for key in self.queue.waiting())
+        return [
+            version.binding for version in versions if version is not None and version.binding is not None
+        ]
 
     async def _verify(self) -> None:
-        """Ask estimators now and then what of the promises has arrived."""
+        """Ask estimators now and then what of the promises has arrived, and follow their room."""
         while True:
             await self.view.clock.sleep(VERIFY_SECONDS)
+            if self._rooms is not None:
+                self._rooms.look()
             self.view.room_in(await self._asks.verify(self.view.clusters.get))
 
     def _delay(self, attempts: int) -> float:

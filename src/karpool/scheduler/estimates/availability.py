@@ -76,6 +76,13 @@ class AvailabilityReader:
             for cluster, part in zip(clusters, parts, strict=True)
         }
 
+    async def estimated(self, binding: Binding, cluster: MemberCluster) -> int | None:
+        """What the cluster's estimator says at this moment; None when it does not. Never raises."""
+        if self._estimates is None:
+            return None
+        question = question_of(binding, places_sets(binding, self._settings))
+        return (await self._estimates.part(cluster, question, fresh=True)).value
+
     async def verify(self, clusters: Callable[[str], MemberCluster | None]) -> Freed:
         """Ask where something is promised what of it has arrived, and take that off the ledger."""
         return set() if self._estimates is None else await self._estimates.verify(clusters)

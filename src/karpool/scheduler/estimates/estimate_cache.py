@@ -16,8 +16,8 @@ promised there since is of that very kind: each of those replicas takes exactly 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from enum import StrEnum
-from typing import NamedTuple, Protocol
+from enum import Enum, StrEnum
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import structlog
 
@@ -60,6 +60,20 @@ class EstimatorApi(Protocol):
     async def ask(
         self, cluster: MemberCluster, asked: EncodedQuestion, promises: Sequence[bytes] = (), about: str = ""
     ) -> EstimatorReply: ...
+
+
+class RoomSilence(Enum):
+    """Why an estimator does not tell of new room."""
+
+    NOT_OURS = "it has no such method"
+    UNREACHABLE = "nobody is there, or it is not ready"
+
+
+@runtime_checkable
+class RoomNews(Protocol):
+    """Who is told by estimators that there may be more room."""
+
+    async def await_room(self, cluster: MemberCluster, seen: int) -> int | RoomSilence: ...
 
 
 class PromiseHandling(StrEnum):

@@ -21,18 +21,21 @@ from karpool.kube.errors import KubeError, NotFound
 from karpool.model.errors import Invalid, ModelError
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.kubernetes.api_resources import SERVICES
-from karpool.scheduler.estimates.estimate_cache import EstimatorReply
+from karpool.scheduler.estimates.estimate_cache import EstimatorReply, RoomSilence
 from karpool.wire import client_protocol
 from karpool.wire.addresses import PORT, SERVICE_PREFIX, resolve, service_name
 from karpool.wire.channels import ChannelPool, ClientTls
 from karpool.wire.client_protocol import EncodedQuestion
-from karpool.wire.requests import ESTIMATOR, WorkloadReference
+from karpool.wire.proto import room_pb2
+from karpool.wire.requests import ESTIMATOR, ROOM_WATCHER, WorkloadReference
+from karpool.wire.server_protocol import parse
 
 log = structlog.get_logger(__name__)
 
 _UNKNOWN = -1  # Karmada's word for "cannot tell"
 _BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
 _NOTE_MAX = 200
+_ROOM_SECONDS = 45.0  # an estimator answers within 30, news or not
 _TURNS_OF_ONE = 16  # calls to one cluster at once
 # Codes that say that nobody is there; all others are somebody's answer.
 _NOBODY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
@@ -65,6 +68,10 @@ class EstimatorUnreachable(Exception):
 
 class EstimatorRefused(Exception):
     """Somebody is there, and has no answer to this."""
+
+
+class UnknownMethod(EstimatorRefused):
+    """It is of another make, or older."""
 
 
 def service_resolver(client: Client, settings: EstimatorSettings) -> Resolver:
@@ -115,6 +122,20 @@ class EstimatorClient:
         about = f"kind={resource.kind}, name={resource.namespace}/{resource.name}"
         return await self._reply(cluster, "GetUnschedulableReplicas", data, _unschedulable, about)
 
+    async def await_room(self, cluster: MemberCluster, seen: int) -> int | RoomSilence:
+        """The generation of its room, as soon as it is another than the one `seen`; or why there is none."""
+        if cluster.sync_mode == "Pull" and not self.settings.asks_pull_clusters:
+            return RoomSilence.UNREACHABLE
+        request = room_pb2.AwaitRoomRequest(cluster=cluster.name, seen=seen).SerializeToString()
+        try:
+            async with asyncio.timeout(_ROOM_SECONDS):
+                answer = await self._member(cluster.name).watch("AwaitRoom", request)
+            return parse(room_pb2.AwaitRoomResponse, answer).generation
+        except UnknownMethod:
+            return RoomSilence.NOT_OURS
+        except (TimeoutError, EstimatorUnreachable, EstimatorRefused, ModelError):
+            return RoomSilence.UNREACHABLE
+
     def keep(self, clusters: Collection[str]) -> None:
         """Close the connections to all others: their clusters are gone."""
         for name in [member for member in self._members if member not in clusters]:
@@ -138,11 +159,7 @@ class EstimatorClient:
         read: Callable[[bytes], client_protocol.EstimateAnswer],
         about: str,
     ) -> EstimatorReply:
-        member = self._members.get(cluster)
-        if member is None:
-            member = self._members[cluster] = _Estimator(
-                cluster, self._resolver, self._channels, self._closing, self._clock
-            )
+        member = self._member(cluster)
         try:
             # A cluster's own turns come first: waiting for it must not take turns from others.
             async with asyncio.timeout(self.settings.timeout_seconds), member.turns, self._turns:
@@ -160,6 +177,14 @@ class EstimatorClient:
             log.warning("estimator gave an impossible answer", cluster=cluster, answer=answer.value)
             return EstimatorReply(None, f"gave an impossible answer: {answer.value}", answer.arrived)
         return EstimatorReply(answer.value, "", answer.arrived, parts=answer.parts)
+
+    def _member(self, cluster: str) -> "_Estimator":
+        member = self._members.get(cluster)
+        if member is None:
+            member = self._members[cluster] = _Estimator(
+                cluster, self._resolver, self._channels, self._closing, self._clock
+            )
+        return member
 
 
 def _unschedulable(data: bytes) -> client_protocol.EstimateAnswer:
@@ -213,6 +238,13 @@ class _Estimator:
                 self._trying = False
         self._is_back()
         return answer
+
+    async def watch(self, method: str, data: bytes) -> bytes:
+        """A call that may take long, and takes no turn. Whether somebody is there others find out: raises
+        Unreachable while the last failure is not made good."""
+        if self.lost_since is not None:
+            raise EstimatorUnreachable
+        return await _call(await self._open(), method, data, "", service=ROOM_WATCHER)
 
     def _is_back(self) -> None:
         if self.lost_since is not None:
@@ -284,13 +316,15 @@ class _Closing:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _call(channel: grpc.aio.Channel, method: str, data: bytes, about: str) -> bytes:
+async def _call(
+    channel: grpc.aio.Channel, method: str, data: bytes, about: str, service: str = ESTIMATOR
+) -> bytes:
     metadata = tuple(
         (name, value)
         for name, value in (("object", about), (HEADER, current()))
         if value and value.isascii() and value.isprintable()
     )
-    stub: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{ESTIMATOR}/{method}")
+    stub: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{service}/{method}")
     try:
         return await stub(data, metadata=metadata)
     except grpc.aio.AioRpcError as error:
@@ -298,6 +332,8 @@ async def _call(channel: grpc.aio.Channel, method: str, data: bytes, about: str)
         text = f"{error.code().name}: {details}" if details else error.code().name
         if error.code() in _NOBODY:
             raise EstimatorUnreachable(text) from None
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            raise UnknownMethod(text) from None
         raise EstimatorRefused(f"refused: {text}") from None
     except grpc.aio.UsageError as error:  # closed a moment ago
         raise EstimatorUnreachable(str(error)) from None
