@@ -21,6 +21,7 @@ from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.kinds import ClusterKind
 from karpool.cluster.market.market import Market
+from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.settings import PlanSettings
@@ -38,6 +39,7 @@ ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 SIZES = {4: "xlarge", 8: "2xlarge", 16: "4xlarge", 32: "8xlarge"}
 ROOMY = (0.35, 0.95)
 PACKED = (0.8, 0.99)
+MIXED = (0.2, 0.99)
 WORKLOADS = 300
 SEED = 11
 SETTINGS = PlanSettings(override=PolicyOverride(PolicyName.BALANCED, 2))
@@ -97,9 +99,13 @@ def workload(number: int, chance: Random) -> dict[str, Any]:
 class BuiltCluster:
     """Objects as informers deliver them."""
 
-    def __init__(self, node_count: int, pod_count: int, use: tuple[float, float] = ROOMY) -> None:
-        chance = Random(SEED)
+    def __init__(
+        self, node_count: int, pod_count: int, use: tuple[float, float] = ROOMY, seed: int = SEED
+    ) -> None:
+        chance = Random(seed)
         self._use = use
+        self._template_of: dict[str, dict[str, Any]] = {}
+        self._made = 0
         self.catalogue = load_shipped("us-east-1")
         self.cluster = Cluster(ASPECTS, market=Market(self.catalogue))
         for name in POOLS:
@@ -117,7 +123,9 @@ class BuiltCluster:
         self.pods = numbers
 
     def _kind(self, chance: Random, per_node: float) -> str:
-        small = (4, 8, 8, 16) if self._use is ROOMY else (4, 4, 4, 8)
+        small = {ROOMY: (4, 8, 8, 16), PACKED: (4, 4, 4, 8), MIXED: (4, 8, 16, 32)}[self._use]
+        if self._use is MIXED:
+            return f"{chance.choice('mmcr')}6i.{SIZES[chance.choice(small)]}"
         sizes = small if per_node <= 12 else tuple(2 * size for size in small)
         return f"{chance.choice('mmcr')}6i.{SIZES[chance.choice(sizes)]}"
 
@@ -192,6 +200,7 @@ class BuiltCluster:
         return number
 
     def _pod(self, name: str, node: str, one: dict[str, Any]) -> None:
+        self._template_of[name] = one
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}
         raw = {
             "metadata": {
@@ -207,6 +216,27 @@ class BuiltCluster:
 
     def _tell(self, kind: ClusterKind, key: ObjectKey, found: Any) -> None:
         self.cluster.apply(kind, [ObjectChange("ADDED", key, found)], NOW)
+
+    def make(self, plan: ConsolidationPlan) -> None:
+        """What the plan says has happened."""
+        for move in plan.moves:
+            names = []
+            for new in move.new_nodes:
+                name = f"new-{self._made:05}"
+                self._made += 1
+                self._node(name, new.pool, new.chosen.instance_type, new.chosen.zone)
+                names.append(name)
+            for pod in move.pods:
+                node = pod.node or (names[pod.new_node] if pod.new_node is not None else "")
+                name = pod.pod.partition("/")[2]
+                self._pod(name, node, self._template_of[name])
+            for gone in move.nodes:
+                self.cluster.apply(
+                    kinds.NODES, [ObjectChange("DELETED", ObjectKey("", gone.name), None)], NOW
+                )
+                self.cluster.apply(
+                    kinds.NODECLAIMS, [ObjectChange("DELETED", ObjectKey("", gone.claim), None)], NOW
+                )
 
     def view(self) -> ClusterView:
         return view_of(self.cluster.snapshot(NOW), NOW)

@@ -13,6 +13,7 @@ from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_html, plan_text
 from karpool.cli.output.text import columns, emit, machine, note, printable
 from karpool.cluster.cluster import Cluster
+from karpool.consolidation.bound.certificate import certified
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.planning.comparison import PlanAlternative, label_of, overrides
 from karpool.consolidation.planning.plan import ConsolidationPlan
@@ -84,11 +85,16 @@ def plan(
 
 
 def planned(planned_cluster: PlannedCluster, settings: PlanSettings) -> ConsolidationPlan:
+    """With its certificate."""
     clock = RealClock()
     start = clock.monotonic()
-    return plan_consolidation(
-        planned_cluster.view, settings, planned_cluster.now, elapsed=lambda: clock.monotonic() - start
-    )
+
+    def elapsed() -> float:
+        return clock.monotonic() - start
+
+    view, now = planned_cluster.view, planned_cluster.now
+    plan = plan_consolidation(view, settings, now, elapsed=elapsed)
+    return certified(plan, view, settings, now, elapsed=elapsed)
 
 
 async def load_planned_cluster(

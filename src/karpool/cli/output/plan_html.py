@@ -66,6 +66,10 @@ def _plan(plan: ConsolidationPlan) -> Iterator[str]:
             ("moves", f"{len(plan.moves)}, {len(plan.rejected)} rejected"),
         ]
     )
+    if plan.certificate is not None:
+        left_out = "; ".join(plan.certificate.leaves_out)
+        note = f" (the bound leaves out: {left_out})" if left_out else ""
+        yield html_page.text(f"{plan_text.certificate_line(plan)}{note}", style="quiet")
     yield html_page.text("Savings against disruption", "h3")
     yield curve(plan)
     yield html_page.text("Nodes before and after", "h3")

@@ -32,6 +32,8 @@ def _parts(plan: ConsolidationPlan, wide: bool, cluster: str) -> Iterator[str]:
     if plan.stopped is not None:
         yield f"STOPPED: {plan.stopped.detail}"
     yield f"{summary(plan)} ({printable(cluster)})" if cluster else summary(plan)
+    if plan.certificate is not None:
+        yield certificate_line(plan)
     if plan.moves:
         yield _titled("MOVES", _cut(move_table(plan.moves, wide=wide), wide))
         yield _titled("PODS", _cut(pod_table(plan.moves), wide))
@@ -73,6 +75,20 @@ def summary(plan: ConsolidationPlan) -> str:
         f"{pluralize(len(plan.moves), 'move')}: {pluralize(gone, 'node')} away, {new} new; "
         f"saves ${money(plan.savings_per_hour)} per hour (${money(plan.savings_per_hour * HOURS_PER_MONTH)} "
         f"per month); disturbs {pluralize(plan.disturbed, 'pod')}"
+    )
+
+
+def certificate_line(plan: ConsolidationPlan) -> str:
+    """How much cheaper the cluster could be at most."""
+    certificate = plan.certificate
+    if certificate is None:
+        return ""
+    if certificate.possible_per_hour is None:
+        return f"how much cheaper is possible is not known: {certificate.problem}"
+    among = "" if certificate.at_disruption is None else " without disturbing more"
+    return (
+        f"at most {plan.still_possible or 0.0:.1%} cheaper is possible{among}: no plan saves more than "
+        f"${money(certificate.possible_per_hour)} per hour"
     )
 
 

@@ -29,6 +29,8 @@ GROUPS_MAX = 400  # groups looked at in one search; bounds clusters beyond 2,400
 SIZES_MAX = 14  # sizes of new nodes; with up to three new nodes these give 680 mixes
 BINS_MAX = 24  # existing nodes that may receive pods: those with the most room
 MIXES_MAX = 24  # mixes of new nodes packed for one subset, the cheapest first
+# Packings tried for one group: 127 subsets of seven nodes with MIXES_MAX mixes each. One takes up to 2 ms.
+PACKINGS_MAX = 3048
 PODS_MAX = 120  # pods of one subset; beyond, packing exactly takes more steps than it may
 
 
@@ -73,6 +75,7 @@ class MultiNode:
         # By stage, nodes and what is to be surpassed: with the same moves accepted the answer is the same.
         self._combinations: dict[tuple[int, tuple[int, ...], float], list[CandidateMove]] = {}
         self._known_sizes: _SizesByAsk = {}
+        self.packings = 0  # packings that were tried so far
 
     def compute_moves(self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult) -> None:
         """Groups of nodes that could not go alone, neighbours in pool and load, the most promising first."""
@@ -88,25 +91,30 @@ class MultiNode:
             if deadline.is_over or turn >= GROUPS_MAX:
                 result.not_combined += members
                 continue
-            for draft in accept_all(state, self.best_combination(members)):
+            for draft in accept_all(state, self.best_combination(members, deadline)):
                 result.drafts.append(draft)
                 for row in draft.rows:
                     result.stuck.pop(row, None)
 
-    def best_combination(self, rows: Sequence[int], *, above: float = 0.0) -> list[CandidateMove]:
+    def best_combination(
+        self, rows: Sequence[int], deadline: PlanDeadline, *, above: float = 0.0, packings: int = PACKINGS_MAX
+    ) -> list[CandidateMove]:
         """Drafts that together save the most, and more than `above`; none when there are none.
 
-        Nothing is left in place.
+        At the deadline, or after so many packings, the best that was found by then. Nothing is left in place.
         """
         state = self._state
-        if not len(rows):
+        if not len(rows) or packings <= 0:
             return []
-        if not state.remembers:
-            return _Problem(state, rows, {}).solve(above)
+        sizes = self._known_sizes if state.remembers else {}
         key = state.stage, tuple(rows), above
-        drafts = self._combinations.get(key)
+        drafts = self._combinations.get(key) if state.remembers else None
         if drafts is None:
-            drafts = self._combinations[key] = _Problem(state, rows, self._known_sizes).solve(above)
+            problem = _Problem(state, rows, sizes, deadline, packings)
+            drafts = problem.solve(above)
+            self.packings += packings - problem.packings_left
+            if not deadline.is_over and problem.packings_left > 0:
+                self._combinations[key] = drafts
         return drafts
 
 
@@ -119,8 +127,16 @@ def is_unrestricted(state: PlanningState, row: int) -> bool:
 
 
 class _Problem:
-    def __init__(self, state: PlanningState, rows: Sequence[int], known_sizes: _SizesByAsk) -> None:
+    def __init__(
+        self,
+        state: PlanningState,
+        rows: Sequence[int],
+        known_sizes: _SizesByAsk,
+        deadline: PlanDeadline,
+        packings: int,
+    ) -> None:
         self._state, self._known = state, known_sizes
+        self._deadline, self.packings_left = deadline, packings
         self._rows = list(rows)
         self._demands = [state.demand((row,)) for row in rows]
         self._shapes = sorted(
@@ -264,6 +280,8 @@ class _Problem:
     def solve(self, above: float) -> list[CandidateMove]:
         best, chosen, spent = above, [], np.inf
         for bound, cost, subset in self._subsets():
+            if self._deadline.is_over or self.packings_left <= 0:
+                break
             if bound < best - CENT or (bound <= best + CENT and cost >= spent):
                 continue
             drafts = self._of(subset, best, spent)
@@ -342,6 +360,9 @@ class _Problem:
         for number in enough[:MIXES_MAX].tolist():
             if not self._is_worth_it(members, float(mixes.prices[number])):
                 break  # and none that is dearer
+            if self._deadline.is_over or self.packings_left <= 0:
+                break
+            self.packings_left -= 1
             mix = mixes.members[number]
             places = exact_fit(
                 items,

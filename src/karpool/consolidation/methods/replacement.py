@@ -26,6 +26,8 @@ from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import can_pass, score_move
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
+from karpool.model.kubernetes.node import ZONE
+from karpool.model.requirements import Requirements, ValueSet
 from karpool.packing.new_nodes.pack_result import PlannedNode
 from karpool.packing.relocation.single_node import FittingTypes
 
@@ -64,11 +66,11 @@ class Replacement:
                 continue
             with state.trial():
                 draft = self.replace((row,))
-                if isinstance(draft, UnplacedShapes):
-                    result.stuck[row] = draft
-                else:
+                if not isinstance(draft, UnplacedShapes):
                     result.stuck.pop(row, None)
                     accept_or_refuse(state, draft, self.reason, result)
+                elif row not in result.refused:  # what was refused says more: it could go
+                    result.stuck[row] = draft
 
     def _why_hopeless(self, row: int) -> Infeasible[ConsolidationReason] | None:
         """Why no replacement of the node alone could be approved: not even deleting it for nothing would."""
@@ -87,11 +89,18 @@ class Replacement:
         mark = relocation.mark()
         attempt = state.tried(rows)
         placed, left = attempt or state.relocate(rows)
-        if not left:
+        if not left and state.may_delete(rows):
             if attempt is not None:
                 state.relocate(rows)
             return CandidateMove(tuple(rows), tuple(placed), (), state.verdict(rows, None))
+        if not left:  # deleting is switched off: all of the pods go to new nodes
+            relocation.undo(mark)
+            state.remove(rows)
+            attempt, placed, left = None, [], dict(state.demand(rows))
         bound = any(relocation.is_restricted(shape) for shape in left)
+        if bound and attempt is not None:  # zones are counted with all that goes and comes
+            state.relocate(rows)
+            attempt = None
         purchase = buy_for_bound_pods(state, rows, placed, left) if bound else self.purchase(rows, left)
         if isinstance(purchase, UnplacedShapes):
             return purchase
@@ -259,11 +268,18 @@ def _for_others(
 
 
 def cheapest_node(
-    state: PlanningState, rows: Sequence[int], pods: Pods, ceiling: float, *, alone: bool = True
+    state: PlanningState,
+    rows: Sequence[int],
+    pods: Pods,
+    ceiling: float,
+    *,
+    alone: bool = True,
+    within: Requirements | None = None,
 ) -> PurchasedNode | UnplacedShapes:
     """One new node that holds the pods, below the ceiling by every rule of replacing.
 
     `alone`: it is the only one that comes. Then it may not be what one of the sources is already.
+    `within`: only where these requirements allow it.
     """
     on_spot = all(_capacity_type(state, row) == SPOT for row in rows)
     best: FittingTypes | None = None
@@ -271,7 +287,7 @@ def cheapest_node(
         ConsolidationReason.NO_TYPE,
         "no instance type that its pools may launch holds the pods that need a new node",
     )
-    for fitting in state.one_node.fitting(pods):
+    for fitting in state.one_node.fitting(pods, within=within):
         found = _allowed(state, rows, fitting, ceiling, on_spot=on_spot)
         if alone and len(rows) > 1 and not isinstance(found, Infeasible):
             found = _unlike_sources(state, rows, found)
@@ -336,6 +352,9 @@ def buy_for_bound_pods(
     least = cheapest_node(state, rows, {dearest: 1}, ceiling)
     if isinstance(least, UnplacedShapes):
         return least
+    alike = _on_one_new_node(state, rows, left, ceiling)
+    if alike is not None:
+        return alike
     if state.tries_left <= 0:
         message = "pods that depend on others do not fit, and too many nodes have such pods to try new ones"
         return UnplacedShapes(Infeasible(ConsolidationReason.TOPOLOGY, message), tuple(left))
@@ -366,6 +385,23 @@ def buy_for_bound_pods(
     )
 
 
+def _on_one_new_node(
+    state: PlanningState, rows: Sequence[int], pods: Pods, ceiling: float
+) -> list[PurchasedNode] | None:
+    """One new node for all of them, where that can be told without packing the whole cluster."""
+    relocation = state.relocation
+    if not relocation.new_node_takes(pods):
+        return None
+    zones = relocation.open_zones(pods)
+    within: Requirements | None = None
+    if zones is not None:
+        if not zones:
+            return None
+        within = {ZONE: ValueSet(frozenset((min(zones),)))}
+    bought = cheapest_node(state, rows, pods, ceiling, within=within)
+    return None if isinstance(bought, UnplacedShapes) else [bought]
+
+
 def _like(
     state: PlanningState, rows: Sequence[int], planned: tuple[Pods, PlannedNode], ceiling: float
 ) -> PurchasedNode | None:
@@ -387,7 +423,12 @@ def launch_types(state: PlanningState, rows: Sequence[int], fitting: FittingType
 
 
 def purchase_several(
-    state: PlanningState, rows: Sequence[int], parts: Iterable[Pods], ceiling: float
+    state: PlanningState,
+    rows: Sequence[int],
+    parts: Iterable[Pods],
+    ceiling: float,
+    *,
+    within: Requirements | None = None,
 ) -> list[PurchasedNode] | None:
     """A node for each part, together below the ceiling whatever is launched; None: there are none.
 
@@ -395,13 +436,13 @@ def purchase_several(
     """
     one_node, wanted = state.one_node, list(parts)
     if len(wanted) == 1:
-        one = cheapest_node(state, rows, wanted[0], ceiling)
+        one = cheapest_node(state, rows, wanted[0], ceiling, within=within)
         return None if isinstance(one, UnplacedShapes) else [one]
     most = ceiling
     limits = one_node.limits()
     found: list[PurchasedNode] = []
     for part in wanted:
-        bought = cheapest_node(state, rows, part, most, alone=False)
+        bought = cheapest_node(state, rows, part, most, alone=False, within=within)
         if isinstance(bought, UnplacedShapes):
             break
         # Dearer types would break the bound on the sum, so only those like the cheapest are asked for.

@@ -173,6 +173,22 @@ class NotConsidered:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanCertificate:
+    """How near a plan is to the best there could be.
+
+    `possible_per_hour` is what no plan could save more than; None: `problem` says why nobody can tell.
+    `at_disruption`: among those that disturb no more than this one. `leaves_out` is what the bound does not
+    know of, so that less may be possible than it says, and never more.
+    """
+
+    possible_per_hour: float | None
+    problem: str = ""
+    at_disruption: float | None = None
+    whole_nodes: bool = False  # fractions of nodes are not counted on
+    leaves_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ConsolidationPlan:
     """Moves are in the order in which they are to be made: one may need what one before it changed.
 
@@ -192,6 +208,15 @@ class ConsolidationPlan:
     stopped: Infeasible[ConsolidationReason] | None = (
         None  # the switch that stops everything; moves are then all rejected
     )
+    certificate: PlanCertificate | None = None  # None: nobody asked for one
+
+    @property
+    def still_possible(self) -> float | None:
+        """At most this share of what the cluster costs after the plan could be saved still; None: unknown."""
+        if self.certificate is None or self.certificate.possible_per_hour is None:
+            return None
+        left = max(self.certificate.possible_per_hour - self.savings_per_hour, 0.0)
+        return left / self.after.price_per_hour if self.after.price_per_hour > 0 else 0.0
 
     @property
     def savings_per_hour(self) -> float:

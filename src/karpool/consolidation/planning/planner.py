@@ -283,7 +283,9 @@ class Planner:
             )
         if found.not_combined:
             rows = tuple(names[row] for row in found.not_combined)
-            yield NotConsidered(rows, "looked at alone, not together with others: there are too many groups")
+            deadline = self.settings.deadline_seconds
+            why = "there are too many groups" if deadline is None else f"the deadline of {deadline:g} s came"
+            yield NotConsidered(rows, f"looked at alone, not together with others: {why}")
 
     def _pool_states(self) -> tuple[PoolSummary, ...]:
         found = []

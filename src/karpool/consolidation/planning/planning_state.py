@@ -35,8 +35,8 @@ from karpool.consolidation.view import ClusterView
 from karpool.model import resources
 from karpool.model.contracts.contract import BilledKind, Fleet
 from karpool.model.infeasible import Infeasible
-from karpool.model.karpenter.objects import CAPACITY_TYPE
-from karpool.model.kubernetes.node import INSTANCE_TYPE
+from karpool.model.karpenter.objects import CAPACITY_TYPE, SPOT
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
 from karpool.packing.new_nodes.pack_result import LaunchOption, PendingPod, PlannedNode
 from karpool.packing.pool_reasons import show_pool
@@ -168,6 +168,7 @@ class PlanningState:
         self.tries_left = BOUND_TRIES_MAX
         self._overlay: tuple[list[tuple[int, int, int]], Room] | None = None
         self._make_room_for_others()
+        self.occupied: Bools = self.receives.copy()  # by pods that no move of the plan sends there
 
     # What is there
 
@@ -328,22 +329,30 @@ class PlanningState:
         self._tried.setdefault(self.stage, {})[row] = found
         return found
 
-    def relocate(self, rows: Sequence[int]) -> RelocationAttempt:
+    def relocate(
+        self, rows: Sequence[int], arrived: Mapping[int, int] | None = None, *, whole: bool = False
+    ) -> RelocationAttempt:
         """Take nodes away and place their pods on others: where each went, and what is left over.
 
-        Stays until the trial ends.
+        `arrived` are pods that the plan had sent to them. `whole`: nobody asks where the others would go
+        when one finds no place. Stays until the trial ends.
         """
         relocation = self.relocation
-        from_scratch = relocation.mark() == 0
+        from_scratch = relocation.mark() == 0 and not arrived
         self.remove(rows)
         placed: list[tuple[int, int, int]] = []
         left: Pods = {}
-        for shape, number in self.demand(rows):
+        demand = self.demand(rows)
+        if arrived:
+            demand = self.demands.sorted(Counter(dict(demand)) + Counter(arrived))
+        for shape, number in demand:
             homes = relocation.place(shape, number)
             placed += ((shape, row, pods) for row, pods in homes)
             missing = number - sum(pods for _, pods in homes)
             if missing:
                 left[shape] = missing
+                if whole and not relocation.is_restricted(shape):
+                    return RelocationAttempt(placed, left)
         progress = bool(left)
         while progress:  # a pod may have waited for another to come
             progress = False
@@ -490,6 +499,7 @@ class PlanningState:
                 )
                 found.append(Infeasible(ConsolidationReason.SCORE, message, f"nodepool {pool.pool}"))
         found += self._wrong_kind(draft)
+        found += self._wrong_replacement(draft)
         found += self.raises_the_bill(draft)
         found += self._too_small(draft)
         found += self.permission.refusal(reason, Counter(self.pool_of[row] for row in draft.rows))
@@ -508,6 +518,31 @@ class PlanningState:
                     f"nodepool {pool}",
                 )
 
+    def _wrong_replacement(self, draft: CandidateMove) -> Iterable[Infeasible[ConsolidationReason]]:
+        """The rules of replacing, for exactly these nodes: whatever larger group they were found in."""
+        if not draft.new:
+            return
+        on_spot = all(self.kind(row).capacity_type == SPOT for row in draft.rows)
+        if (
+            on_spot
+            and not self.settings.spot_to_spot
+            and any(fitting.may_be(SPOT) for fitting, _ in draft.new)
+        ):
+            yield Infeasible(ConsolidationReason.SPOT_TO_SPOT, "replacing spot by spot is switched off")
+        if self.view.bill is None:
+            worst = sum(float(fitting.worst[fitting.types].max(initial=0.0)) for fitting, _ in draft.new)
+            worth = self.worth(draft.rows)
+            if worst > worth + LEAST_SAVING:
+                yield Infeasible(
+                    ConsolidationReason.NOT_CHEAPER,
+                    f"what comes may cost ${worst:.4f} per hour, what goes costs ${worth:.4f}",
+                )
+
+    def may_delete(self, rows: Iterable[int]) -> bool:
+        """Whether these nodes may go without a replacement, as settings and pools say."""
+        rules = (self.judged.rules.get(self.pool_of[row]) for row in rows)
+        return self.settings.delete and all(own is None or own.settings.delete for own in rules)
+
     def _too_small(self, draft: CandidateMove) -> Iterable[Infeasible[ConsolidationReason]]:
         settings, savings = self.settings, draft.savings
         price = sum(float(self.prices[row]) for row in draft.rows)
@@ -523,15 +558,23 @@ class PlanningState:
                 f"it saves {savings / price:.1%} of the price, less than {least:.1%}",
             )
 
-    def accept(self, draft: CandidateMove) -> None:
-        """What the relocation holds at the moment is this draft, and it stays."""
+    def accept(
+        self, draft: CandidateMove, *, arrived_elsewhere: Iterable[tuple[int, int, int]] | None = None
+    ) -> None:
+        """What the relocation holds at the moment is this draft, and it stays.
+
+        `arrived_elsewhere`: all that was placed, where that is more than the pods of the draft."""
+        for fitting, coming in draft.new:
+            zones = fitting.state.requirements.get(ZONE)
+            if zones is not None and not zones.complement and len(zones.values) == 1:
+                self.relocation.add_new(coming, next(iter(zones.values)))
         self.relocation.commit()
         if self.stage not in self._kept_stages:
             self._tried.pop(self.stage, None)
         self.stage = self._next_stage.setdefault((self.stage, draft), len(self._next_stage) + 1)
         for row in draft.rows:
             self.gone[row] = True
-        for shape, row, pods in draft.placed:
+        for shape, row, pods in draft.placed if arrived_elsewhere is None else arrived_elsewhere:
             self._receive(shape, ((row, pods),))
         for fitting, _ in draft.new:
             self.one_node.reserve(fitting)

@@ -16,6 +16,8 @@ from karpool.consolidation.methods.deletion import Deletion, delete
 from karpool.consolidation.methods.emptiness import Emptiness
 from karpool.consolidation.methods.method import Method, PlanDeadline, SearchResult
 from karpool.consolidation.methods.multi_node import GROUP, MultiNode, accept_all, is_unrestricted
+from karpool.consolidation.methods.receivers import Receivers
+from karpool.consolidation.methods.repacking import Repacking
 from karpool.consolidation.methods.replacement import Replacement, split
 from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.planning_state import (
@@ -35,7 +37,13 @@ TINY = 24
 SMALL = 150
 # Candidates up to which more than one order is tried: each costs a whole pass over all of them.
 SEVERAL_WAYS_MAX = 300
+# Packings tried while one way is improved; about 2 s of a processor.
+IMPROVING_PACKINGS = 1000
+# An improvement that is looked for is at least this share of what the plan saves.
+LEAST_IMPROVEMENT = 0.001
 GROUPS_SMALL = 60  # neighbourhoods that are improved in one round; bounds work
+# Of what a group would gain without any waste, the share that it has to gain to go before single nodes.
+LITTLE_WASTE = 0.75
 ROUNDS = 2  # of improving; the second sees what the first changed, and mostly changes nothing
 
 
@@ -58,6 +66,8 @@ class _Search:
     def __init__(self, state: PlanningState, deadline: PlanDeadline) -> None:
         self._state, self._deadline = state, deadline
         self._replacement, self._multi_node = Replacement(state), MultiNode(state)
+        self._repacking, self._receivers = Repacking(state), Receivers(state)
+        self._packings_before = 0
         self._alone: tuple[Method, ...] = (Deletion(state),)
         if state.settings.replace:
             self._alone += (self._replacement,)
@@ -66,10 +76,10 @@ class _Search:
         state = self._state
         rows = state.open_candidates()
         unrestricted = [row for row in rows.tolist() if is_unrestricted(state, row)]
-        if len(unrestricted) <= state.settings.exhaustive_up_to:
+        if len(rows) <= state.settings.exhaustive_up_to:
             together: list[CandidateMove] = []
             if not self._deadline.is_over:
-                together = accept_all(state, self._multi_node.best_combination(unrestricted))
+                together = accept_all(state, self._multi_node.best_combination(unrestricted, self._deadline))
             result = self._each_alone(_by_rank(state, state.open_candidates()))
             result.drafts[:0] = together
             return result
@@ -85,13 +95,17 @@ class _Search:
 
     def _each_alone(self, order: Sequence[int]) -> SearchResult:
         """Each method takes what those before it could not."""
-        result = SearchResult()
+        state, result = self._state, SearchResult()
         rows = order
         for method in self._alone:
             method.compute_moves(rows, self._deadline, result)
             if result.not_looked_at:
                 break
-            rows = [row for row in order if row in result.stuck]
+            rows = [
+                row
+                for row in order
+                if row in result.stuck or (row in result.refused and not state.may_delete((row,)))
+            ]
         return result
 
     def _look_again(self, result: SearchResult) -> None:
@@ -134,7 +148,8 @@ class _Search:
     def _ways(self, rows: Int64s) -> Iterator["_Way"]:
         state = self._state
         by_rank = _by_rank(state, rows)
-        yield lambda nothing_alone: self._each_alone(by_rank)
+        yield lambda nothing_alone: self._through_receivers(by_rank, self._each_alone(by_rank))
+        yield lambda nothing_alone: self._repacked(by_rank)
         if len(rows) > SEVERAL_WAYS_MAX:
             return
         yield lambda nothing_alone: self._batch_first(by_rank, nothing_alone)
@@ -144,6 +159,19 @@ class _Search:
             )
         )
         yield lambda nothing_alone: None if nothing_alone else self._each_alone(_by_price(state, rows))
+
+    def _repacked(self, order: Sequence[int]) -> SearchResult:
+        """What wastes little in groups first, then each alone, then any group that saves something."""
+        first = SearchResult()
+        self._repacking.compute_moves(order, self._deadline, first, least=LITTLE_WASTE)
+        result = self._each_alone([row for row in order if not self._state.gone[row]])
+        result.drafts[:0] = first.drafts
+        return self._through_receivers(order, result)
+
+    def _through_receivers(self, order: Sequence[int], result: SearchResult) -> SearchResult:
+        self._repacking.compute_moves(order, self._deadline, result)
+        self._receivers.compute_moves(order, self._deadline, result)
+        return result
 
     def _batch_first(self, order: list[int], nothing_alone: bool) -> SearchResult | None:
         """The largest prefix of the ranking that can go at once, found by halving, and then the others."""
@@ -191,14 +219,19 @@ class _Search:
         unrestricted = sorted(
             (row for row in state.candidates.tolist() if is_unrestricted(state, row)), key=state.by_name
         )
+        self._packings_before = self._multi_node.packings
         for _ in range(ROUNDS):
             improved = False
             for group in _neighbourhoods(state, result, unrestricted):
-                if self._deadline.is_over:
+                if self._is_spent():
                     return
                 improved |= self._improve_group(start, result, group)
             if not improved:
                 return
+
+    def _is_spent(self) -> bool:
+        tried = self._multi_node.packings - self._packings_before
+        return self._deadline.is_over or tried >= IMPROVING_PACKINGS
 
     def _improve_group(self, start: PlanningMark, result: SearchResult, group: tuple[int, ...]) -> bool:
         state = self._state
@@ -213,7 +246,12 @@ class _Search:
         gained = sum(draft.savings for draft in touched)
         state.rewind(start)
         whole = len(accept_all(state, others)) == len(others)
-        better = self._multi_node.best_combination(members, above=gained) if whole else []
+        better: list[CandidateMove] = []
+        if whole:
+            left = IMPROVING_PACKINGS - (self._multi_node.packings - self._packings_before)
+            # Less than this share of what the plan saves is not worth the time of looking for it.
+            above = gained + LEAST_IMPROVEMENT * result.savings
+            better = self._multi_node.best_combination(members, self._deadline, above=above, packings=left)
         if better and len(accept_all(state, better)) == len(better):
             result.drafts = others + better
             return True

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from karpool.consolidation.bound.certificate import certified
 from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.settings import PlanSettings
@@ -304,12 +305,13 @@ class FleetCollector:
     def _make_plan(self, watch: DashboardCluster) -> ConsolidationPlan:
         start = self.clock.monotonic()
         version = watch.version
-        plan = plan_consolidation(
-            watch.view(),
-            self._wishes.plan,
-            self.clock.now(),
-            elapsed=lambda: self.clock.monotonic() - start,
-        )
+        view, now = watch.view(), self.clock.now()
+
+        def elapsed() -> float:
+            return self.clock.monotonic() - start
+
+        plan = plan_consolidation(view, self._wishes.plan, now, elapsed=elapsed)
+        plan = certified(plan, view, self._wishes.plan, now, elapsed=elapsed)
         end = self.clock.monotonic()
         self._plans[watch.name] = _Planned(plan, version, end, end - start)
         self.bell.ring((ViewArea.CONSOLIDATION,))

@@ -168,6 +168,10 @@ def _notes(plan: ConsolidationPlan) -> list[str]:
         f"not looked at: {counted(len(considered.nodes), 'node')}, because {considered.why}"
         for considered in plan.not_looked_at
     ]
+    if plan.still_possible is not None:
+        notes.append(f"at most {plan.still_possible:.1%} cheaper is possible, whoever plans")
+    elif plan.certificate is not None:
+        notes.append(f"how much cheaper is possible is not known: {plan.certificate.problem}")
     if plan.before.unpriced:
         notes.append(f"without a known price, which counts as 0: {counted(plan.before.unpriced, 'node')}")
     if plan.problems:

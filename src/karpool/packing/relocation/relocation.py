@@ -10,16 +10,18 @@ topology restricts are looked up among all nodes.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from karpool.model.kubernetes.node import ZONE
 from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.resources import PODS
 from karpool.packing.feasibility import feasible, ports_conflict
 from karpool.packing.new_nodes.offerings import MOST, TOO_MUCH
 from karpool.packing.new_nodes.pod_ask import resource_names
+from karpool.packing.relocation.new_node_topology import host_takes, open_zones
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.device_table import DeviceFilling, DevicesTaken
 from karpool.packing.tables.room import Room
@@ -49,12 +51,14 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Step:
-    """What `undo` takes back: pods placed on a position, or (pods = 0) a node removed."""
+    """What `undo` takes back: pods placed on a position, or (pods = 0) a node removed. Pods of a node that
+    is still to come are on no position, but in a zone."""
 
     position: int
     asked: _Asked | None
     pods: int
     devices: tuple[DevicesTaken, ...] = ()
+    zone: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,9 @@ class Relocation:
     def _take_back(self, log: list[_Step], mark: int) -> None:
         while len(log) > mark:
             step = log.pop()
-            if step.asked is None:
+            if step.zone is not None and step.asked is not None:
+                self._count_in_zone(step.asked, step.zone, -step.pods)
+            elif step.asked is None:
                 self.slots[step.position] += _GONE
                 self._shift_pods(self._removed.pop().row, 1)
             else:
@@ -274,6 +280,50 @@ class Relocation:
             self._counted[row] = counted
         for rules, count in counted:
             self._topology.shift(rules, row, sign * count)
+
+    def withdraw(self, number: int, row: int, pods: int) -> None:
+        """Take pods off a node that they were put on: it is about to be removed."""
+        self._put(self._asked[number], int(self.position_of[row]), -pods)
+
+    # Nodes that are still to come
+
+    def new_node_takes(self, pods: Mapping[int, int]) -> bool | None:
+        """Whether topology lets these pods share a new node, zones aside; None: not known here."""
+        return host_takes(self._rules_of(pods))
+
+    def open_zones(self, pods: Mapping[int, int]) -> frozenset[str] | None:
+        """The zones in which new nodes may take these pods; None: all of them."""
+        chosen = self._rules_of(pods)
+        for rules in chosen:
+            self._follow(rules)
+        return open_zones(chosen).zones
+
+    def _rules_of(self, pods: Mapping[int, int]) -> dict[ShapeRules, int]:
+        """Of those pods that topology restricts, or that it counts."""
+        found: dict[ShapeRules, int] = {}
+        for number, count in pods.items():
+            asked = self._asked[number]
+            if asked.rules is not None and (asked.restricted or asked.tells):
+                found[asked.rules] = found.get(asked.rules, 0) + count
+        return found
+
+    def add_new(self, pods: Mapping[int, int], zone: str) -> None:
+        """Count pods of a new node in its zone from now on."""
+        if self._topology is None:
+            return
+        code = self._topology.axis(ZONE).find(zone)
+        for number, count in pods.items() if code is not None else ():
+            asked = self._asked[number]
+            if asked.tells:
+                assert code is not None
+                self._count_in_zone(asked, code, count)
+                self._log.append(_Step(len(self.order), asked, count, (), code))
+
+    def _count_in_zone(self, asked: _Asked, zone: int, pods: int) -> None:
+        assert self._topology is not None and asked.rules is not None
+        self._topology.place_planned(
+            asked.rules, lambda axis: zone if axis.key == ZONE else NOWHERE, lambda group: True, pods
+        )
 
     def place(self, number: int, pods: int) -> list[Placed]:
         """Put up to so many pods of a shape on nodes; where they went, fewer when room ends."""
@@ -384,14 +434,18 @@ class Relocation:
 
     def _allowed(self, asked: _Asked) -> Bools | None:
         assert self._topology is not None and asked.rules is not None
-        for rule in asked.rules.own:
+        self._follow(asked.rules)
+        return self._topology.allowed(asked.shape)
+
+    def _follow(self, rules: ShapeRules) -> None:
+        """Nodes that were removed make no domain."""
+        for rule in rules.own:
             if isinstance(rule, SpreadRule):
                 group = rule.group
                 presence = self._presence.get(id(group))
                 if presence is None:
                     presence = self._presence[id(group)] = _Presence(group)
                 presence.follow(self._removed)
-        return self._topology.allowed(asked.shape)
 
     def _put(self, asked: _Asked, position: int, pods: int) -> None:
         self._charge(asked, position, pods)

@@ -178,6 +178,13 @@ class SingleNodePacker:
                 choices.append(FittingTypes(pool, state, types, cheapest, worst, launch, amounts, allowed))
         return choices
 
+    def reach(self, shapes: Iterable[int]) -> tuple[tuple[int, int], ...]:
+        """By pool: what a new node would be narrowed to that takes pods of all these shapes. Where that is
+        the same for two sets of pods, it is the same for both together."""
+        classes = frozenset(map(self._class, shapes))
+        states = ((number, self._state(number, classes)) for number in range(len(self.launch)))
+        return tuple((number, state.number) for number, state in states if state is not None)
+
     def pinned_to_spot(self, fitting: FittingTypes) -> FittingTypes | None:
         """The same on spot only."""
         state = self._pinned(fitting.state)

@@ -1,0 +1,313 @@
+"""Several nodes go at once, and few new ones come that waste less: what one node for one cannot reach.
+
+Pods that may go to the same new nodes make a lane. The prices of its offerings say what a unit of each
+resource is worth at least (`unit_prices`); a node that costs more than its pods are worth is worth repacking.
+Groups are grown from the node with the most to gain, each time by the one that leaves the least
+waste in the cheapest mix of new nodes, and the best size of a group is taken.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult, accept_or_refuse
+from karpool.consolidation.methods.replacement import purchase_several
+from karpool.consolidation.planning.plan import DisruptionReason
+from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods
+from karpool.consolidation.policy.scoring import Floats
+from karpool.model.karpenter.objects import SPOT
+from karpool.model.kubernetes.node import ZONE
+from karpool.model.requirements import ValueSet
+from karpool.packing.tables.columns import Bools, Int64s
+
+MIXED_SIZES_MAX = 14  # sizes that are mixed with each other: up to three of them give 679 mixes
+PARTNERS_MAX = 32  # nodes that are looked at as the next of a group, those with the most to gain
+PACKINGS_MAX = 4  # mixes that pods are packed into for one group, the cheapest first
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """Nodes whose pods may share new nodes, and the mixes of new nodes by price."""
+
+    rows: list[int]
+    used: Bools  # resources that are asked for
+    asked: Floats  # nodes by resources
+    room: Floats  # mixes by resources
+    price: Floats
+    members: list[tuple[int, ...]]  # sizes of each mix
+    sizes: Floats  # sizes by resources
+    potential: Floats  # by node: what repacking it without any waste would be worth
+    prices: Floats  # by node, less what its disruption has to be worth
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    members: list[int] = field(default_factory=list)
+    asked: Floats = field(default_factory=lambda: np.zeros(0))
+    efficiency: float = 0.0
+
+
+class Repacking:
+    reason = DisruptionReason.UNDERUTILIZED
+
+    def __init__(self, state: PlanningState) -> None:
+        self._state = state
+        self._zones: Counter[str] = Counter()
+
+    def compute_moves(
+        self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult, *, least: float = 0.0
+    ) -> None:
+        """`least`: the share of what a group could gain without waste that it has to gain."""
+        if not self._state.settings.replace:
+            return
+        self._zones.clear()
+        for lane in self._lanes(rows):
+            self._repack(lane, deadline, result, least)
+
+    # Lanes
+
+    def _lanes(self, rows: Sequence[int]) -> list[_Lane]:
+        state = self._state
+        table = state.view.snapshot.shapes
+        by_reach: dict[tuple[tuple[tuple[int, int], ...], bool], list[int]] = {}
+        for row in rows:
+            demand = state.demand((row,))
+            if state.gone[row] or state.receives[row] or not demand:
+                continue
+            if any(table[shape].host_ports or table[shape].devices is not None for shape, _ in demand):
+                continue
+            spot = state.kind(row).capacity_type == SPOT and not state.settings.spot_to_spot
+            reach = state.one_node.reach(shape for shape, _ in demand)
+            by_reach.setdefault((reach, spot), []).append(row)
+        lanes = [self._lane(members, spot=spot) for (_, spot), members in by_reach.items()]
+        return [lane for lane in lanes if lane is not None]
+
+    def _lane(self, rows: list[int], *, spot: bool) -> _Lane | None:
+        state = self._state
+        one_node = state.one_node
+        shapes = {shape for shape, _ in state.demand(rows[:1])}
+        rooms: list[Int64s] = []
+        prices: list[Floats] = []
+        for fitting in one_node.fitting(dict.fromkeys(shapes, 1)):
+            if spot and fitting.may_be(SPOT):
+                continue
+            chosen = fitting.types & np.isfinite(fitting.worst)
+            rooms.append(fitting.launch.room[:, chosen])
+            prices.append(fitting.cheapest[chosen])
+        if not rooms:
+            return None
+        asked = np.array([self._sum(row) for row in rows])
+        used: Bools = np.asarray(asked.any(axis=0))
+        asked = asked[:, used].astype(np.float64)
+        room = np.concatenate(rooms, axis=1)[used].T.astype(np.float64)
+        price = np.concatenate(prices)
+        kept = _not_outdone(room, price)
+        if not len(kept):
+            return None
+        room, price = room[kept], price[kept]
+        units = unit_prices(room, price, asked.sum(axis=0))
+        worth = asked @ units
+        own = np.array([self._price_less_disruption(row) for row in rows])
+        mixes = _mixes(room, price, units, state.settings.most_new_nodes)
+        return _Lane(rows, used, asked, *mixes, room, own - worth, own)
+
+    def _sum(self, row: int) -> Int64s:
+        total: Int64s = np.zeros(len(self._state.one_node.resources), dtype=np.int64)
+        for shape, number in self._state.demand((row,)):
+            total += self._state.one_node.requests(shape) * number
+        return total
+
+    def _price_less_disruption(self, row: int) -> float:
+        """What may be spent instead of the node: its score has to reach the threshold of its pool."""
+        state = self._state
+        pool = state.pool_of[row]
+        policy, totals = state.policies[pool], state.totals.get(pool)
+        price = float(state.prices[row])
+        if not policy.is_scored or totals is None or totals.disruption <= 0:
+            return price
+        return price - policy.threshold * float(state.costs[row]) * totals.cost_per_hour / totals.disruption
+
+    # Groups
+
+    def _repack(self, lane: _Lane, deadline: PlanDeadline, result: SearchResult, least: float) -> None:
+        state = self._state
+        turn = np.array([state.by_name(row) for row in lane.rows])
+        order = np.lexsort((turn, -lane.potential))
+        order = order[lane.potential[order] > CENT]
+        waiting = order.tolist()
+        while waiting:
+            if deadline.is_over:
+                if not result.not_looked_at:
+                    result.not_combined += (lane.rows[index] for index in waiting)
+                return
+            group = self._grown(lane, waiting)
+            taken = {waiting[0]}
+            if group.members and group.efficiency >= least:
+                with state.trial():
+                    draft = self._draft(lane, group)
+                    if draft is not None and not state.objections(draft, self.reason):
+                        accept_or_refuse(state, draft, self.reason, result)
+                        taken = set(group.members)
+            waiting = [index for index in waiting if index not in taken]
+
+    def _grown(self, lane: _Lane, waiting: list[int]) -> _Group:
+        """From the first that waits: the size at which the most of what could be gained is."""
+        members = [waiting[0]]
+        asked, own, potential = lane.asked[waiting[0]], lane.prices[waiting[0]], lane.potential[waiting[0]]
+        best = _Group()
+        price = _cheapest(lane, asked[None, :])[0]
+        near = np.array(waiting[1 : 1 + PARTNERS_MAX], dtype=np.int64)
+        allowed = self._allowed(lane.rows[waiting[0]])
+        while True:
+            efficiency = (own - price) / potential
+            if own - price > CENT and efficiency > best.efficiency:
+                best = _Group(members.copy(), asked.copy(), float(efficiency))
+            if not len(near) or len(members) >= allowed:
+                return best
+            prices = _cheapest(lane, asked[None, :] + lane.asked[near])
+            gains = (own + lane.prices[near] - prices) / (potential + lane.potential[near])
+            chosen = int(gains.argmax())
+            if not np.isfinite(prices[chosen]):
+                return best
+            index = int(near[chosen])
+            members.append(index)
+            asked = asked + lane.asked[index]
+            own, potential, price = (
+                own + lane.prices[index],
+                potential + lane.potential[index],
+                prices[chosen],
+            )
+            near = np.delete(near, chosen)
+
+    def _allowed(self, row: int) -> int:
+        """Nodes that one move may take."""
+        state = self._state
+        pool = state.pool_of[row]
+        most = state.settings.most_sources
+        while most > 1 and state.permission.refusal(self.reason, {pool: most}):
+            most -= 1
+        return most
+
+    def _draft(self, lane: _Lane, group: _Group) -> CandidateMove | None:
+        """In place, until the trial ends."""
+        state = self._state
+        rows = [lane.rows[index] for index in group.members]
+        pods = dict(state.demand(rows))
+        state.remove(rows)
+        zones = state.relocation.open_zones(pods)
+        if zones is not None and not zones:
+            return None
+        within = None
+        if zones is not None:
+            zone = min(zones, key=lambda name: (self._zones[name], name))
+            self._zones[zone] += 1
+            within = {ZONE: ValueSet(frozenset((zone,)))}
+        fits = np.flatnonzero((lane.room >= group.asked).all(axis=1))
+        ceiling = state.worth(rows)
+        for mix in fits[np.argsort(lane.price[fits], kind="stable")][:PACKINGS_MAX].tolist():
+            parts = self._packed(lane, pods, [lane.sizes[size] for size in lane.members[mix]])
+            if parts is None:
+                continue
+            bought = purchase_several(state, rows, parts, ceiling, within=within)
+            if bought is not None:
+                price = sum(node.price for node in bought)
+                new = tuple((node.fitting, node.pods) for node in bought)
+                return CandidateMove(tuple(rows), (), new, state.verdict(rows, price))
+        return None
+
+    def _packed(self, lane: _Lane, pods: Pods, sizes: Sequence[Floats]) -> list[Pods] | None:
+        """The pods of each new node: each pod where what is left is most like what it asks for."""
+        state = self._state
+        if len(sizes) == 1:
+            return [pods] if state.relocation.new_node_takes(pods) else None
+        left: list[list[float]] = [size.tolist() for size in sizes]
+        parts: list[Pods] = [{} for _ in sizes]
+        whole = np.maximum(np.sum(sizes, axis=0), 1.0)
+        for shape, number in pods.items():
+            amounts = state.one_node.requests(shape)[lane.used].astype(np.float64)
+            need, weights = amounts.tolist(), (amounts / whole / whole).tolist()
+            tied = state.relocation.is_restricted(shape)
+            for _ in range(number):
+                places = [
+                    (-sum(have * weight for have, weight in zip(room, weights, strict=True)), index)
+                    for index, room in enumerate(left)
+                    if all(have >= asked for have, asked in zip(room, need, strict=True))
+                ]
+                for _, index in sorted(places):
+                    part = parts[index]
+                    if tied and not state.relocation.new_node_takes({**part, shape: part.get(shape, 0) + 1}):
+                        continue
+                    part[shape] = part.get(shape, 0) + 1
+                    left[index] = [have - asked for have, asked in zip(left[index], need, strict=True)]
+                    break
+                else:
+                    return None
+        return [part for part in parts if part]
+
+
+def unit_prices(room: Floats, price: Floats, asked: Floats) -> Floats:
+    """What a unit of each resource is worth: at most what every offering asks for it, and as much as it can
+    be for all that is asked for. Only the first two resources are priced: processors and memory."""
+    found = np.zeros(room.shape[1])
+    count = min(2, room.shape[1])
+    sizes, total = np.maximum(room[:, :count], 1e-9), asked[:count]
+    corners = [np.zeros(count)]
+    for index in range(count):
+        corner = np.zeros(count)
+        corner[index] = float((price / sizes[:, index]).min())
+        corners.append(corner)
+    if count == 2:
+        one, other = np.triu_indices(len(price), 1)
+        determinant = sizes[one, 0] * sizes[other, 1] - sizes[other, 0] * sizes[one, 1]
+        usable = np.abs(determinant) > 1e-9 * sizes[one, 0] * sizes[other, 1]
+        one, other, determinant = one[usable], other[usable], determinant[usable]
+        first = (price[one] * sizes[other, 1] - price[other] * sizes[one, 1]) / determinant
+        second = (sizes[one, 0] * price[other] - sizes[other, 0] * price[one]) / determinant
+        inside = (first >= 0) & (second >= 0)
+        corners += np.stack((first[inside], second[inside]), axis=1).tolist()
+    points = np.array(corners)
+    feasible = (points @ sizes.T <= price * (1 + 1e-9)).all(axis=1)
+    best = points[feasible][int((points[feasible] @ total).argmax())]
+    found[:count] = best
+    return found
+
+
+def _mixes(
+    room: Floats, price: Floats, units: Floats, most: int
+) -> tuple[Floats, Floats, list[tuple[int, ...]]]:
+    """Every size alone, and mixes of the best ones, by price."""
+    waste = (price - room @ units) / price
+    best = np.argsort(waste, kind="stable")[:MIXED_SIZES_MAX].tolist()
+    members: list[tuple[int, ...]] = [(index,) for index in range(len(price))]
+    for count in range(2, most + 1):
+        members += combinations_with_replacement(best, count)
+    rooms = np.array([room[list(mix)].sum(axis=0) for mix in members])
+    prices = np.array([price[list(mix)].sum() for mix in members])
+    order = np.array(_not_outdone(rooms, prices))
+    order = order[np.argsort(prices[order], kind="stable")]
+    return rooms[order], prices[order], [members[index] for index in order.tolist()]
+
+
+def _cheapest(lane: _Lane, asked: Floats) -> Floats:
+    """By row of `asked`: the price of the cheapest mix that has room for it."""
+    holds = lane.room[None, :, 0] >= asked[:, None, 0]
+    for index in range(1, asked.shape[1]):
+        holds &= lane.room[None, :, index] >= asked[:, None, index]
+    first = holds.argmax(axis=1)
+    found: Floats = np.where(holds.any(axis=1), lane.price[first], np.inf)
+    return found
+
+
+def _not_outdone(room: Floats, price: Floats) -> Int64s:
+    """Sizes that none, at most as dear, is as large as."""
+    order = np.lexsort((-room.sum(axis=1), price))
+    left: Bools = np.ones(len(order), dtype=np.bool_)
+    kept: list[int] = []
+    for index in order.tolist():
+        if left[index]:
+            kept.append(index)
+            left &= (room > room[index]).any(axis=1) | (price < price[index])
+    return np.array(kept, dtype=np.int64)
