@@ -65,6 +65,10 @@ def small_cluster(
 def planned(
     nodes: list[SmallNode], types: list[SmallType], kinds: list[int], settings: PlanSettings
 ) -> ConsolidationPlan:
+    return plan_consolidation(built(nodes, types, kinds).view(), settings, NOW)
+
+
+def built(nodes: list[SmallNode], types: list[SmallType], kinds: list[int]) -> BuiltCluster:
     sold = [instance_type(each.name, each.room[0], each.room[1] / MIB_PER_GIB, each.price) for each in types]
     cluster = BuiltCluster(catalogue(*sold))
     cluster.pool()
@@ -74,7 +78,7 @@ def planned(
         for cpu, memory in node.pods:
             cluster.pod(f"p{number}", f"n{index}", cpu=cpu, memory_mib=memory)
             number += 1
-    return plan_consolidation(cluster.view(), settings, NOW)
+    return cluster
 
 
 UNSCORED = PlanSettings(override=PolicyOverride(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED))

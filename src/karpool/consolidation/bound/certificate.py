@@ -70,6 +70,8 @@ def certificate_of(
     scored = any(state.policies[state.pool_of[row]].is_scored for row in state.candidates.tolist())
     disruption = plan.disruption if scored else None
     relaxation = relaxation_of(state, disruption=disruption)
+    if relaxation.current <= 0:  # nothing that costs anything may go
+        return PlanCertificate(0.0, at_disruption=disruption, leaves_out=LEAVES_OUT)
     least = least_cost(relaxation.program, seconds=seconds_left())
     if least is None:
         return PlanCertificate(None, late if settings.deadline_seconds is not None else "the solver gave up")

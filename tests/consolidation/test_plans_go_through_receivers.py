@@ -1,0 +1,218 @@
+"""Nodes go that the plan sent pods to, several nodes go into few new ones, and each pod moves once."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karpool.consolidation.execution.validation import validate_all
+from karpool.consolidation.methods import multi_node
+from karpool.consolidation.planning import search
+from karpool.consolidation.planning.plan import MoveKind
+from karpool.consolidation.planning.planner import Planner, plan_consolidation
+from karpool.consolidation.planning.planning_state import CandidateMove
+from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
+from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.model.kubernetes.node import HOSTNAME, ZONE
+from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
+from tests.consolidation.test_plans_hold_together import SETTINGS, random_cluster
+
+UNSCORED = PlanSettings(override=PolicyOverride(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED), exhaustive_up_to=0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(SETTINGS))
+def test_each_pod_moves_once_and_to_a_node_that_stays(seed, chosen):
+    plan = plan_consolidation(random_cluster(seed).view(), chosen, NOW)
+    gone = [name for move in plan.moves for name in move.names]
+    moved = [pod.pod for move in plan.moves for pod in move.pods]
+    assert len(gone) == len(set(gone)) and len(moved) == len(set(moved))
+    assert not {pod.node for move in plan.moves for pod in move.pods} & set(gone)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.data())
+def test_a_plan_may_be_stopped_anywhere(seed, data):
+    """Any number of its moves, in order, are valid without those after them."""
+    view = random_cluster(seed).view()
+    plan = plan_consolidation(view, UNSCORED, NOW)
+    made = data.draw(st.integers(0, len(plan.moves)))
+    assert not any(validate_all(plan.moves[:made], view, UNSCORED, NOW).values())
+
+
+def chain(receivers: int) -> BuiltCluster:
+    """Nodes of one type only, each with room for the pods of one more: in the end half of them go, and the
+    first that go send their pods to some that go as well."""
+    cluster = BuiltCluster(catalogue(instance_type("only", 4000, 16, 0.2)))
+    cluster.pool()
+    for number in range(receivers):
+        cluster.node(f"n{number:02}", "only")
+        for pod in range(1 + number % 3):
+            cluster.pod(f"p{number}-{pod}", f"n{number:02}", cpu=500)
+    return cluster
+
+
+def test_a_second_plan_finds_next_to_nothing_where_only_one_type_is_sold():
+    cluster = chain(24)
+    plan = plan_consolidation(cluster.view(), UNSCORED, NOW)
+    pods = sum(1 + number % 3 for number in range(24))
+    needed = -(-pods // 8)
+    assert 24 - sum(len(move.nodes) for move in plan.moves) == needed
+
+
+def mixed(zones=("z1",), **pod) -> BuiltCluster:
+    """Eight nodes that one new node of twice their size could replace two by two, at two thirds."""
+    cluster = BuiltCluster(
+        catalogue(
+            instance_type("old", 4000, 16, 0.3, zones=zones),
+            instance_type("new", 16000, 64, 0.6, zones=zones),
+        )
+    )
+    cluster.pool()
+    for number in range(8):
+        cluster.node(f"n{number}", "old", zone=zones[number % len(zones)])
+        cluster.pod(f"p{number}", f"n{number}", cpu=3900, labels={"app": "a"}, **pod)
+    return cluster
+
+
+def test_several_nodes_go_into_one_new_node():
+    plan = plan_consolidation(mixed().view(), UNSCORED, NOW)
+    assert plan.savings_per_hour == pytest.approx(8 * 0.3 - 2 * 0.6)
+    assert {len(move.nodes) for move in plan.moves} == {4}
+
+
+def anti_affinity(key):
+    term = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": key}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def test_pods_that_keep_apart_do_not_share_a_new_node():
+    plan = plan_consolidation(mixed(spec=anti_affinity(HOSTNAME)).view(), UNSCORED, NOW)
+    assert not plan.moves
+
+
+@pytest.mark.parametrize("skew", [1, 2])
+def test_spread_over_zones_holds_with_new_nodes(skew):
+    spread = {
+        "maxSkew": skew,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}},
+    }
+    cluster = mixed(("z1", "z2"), spec={"topologySpreadConstraints": [spread]})
+    plan = plan_consolidation(cluster.view(), UNSCORED, NOW)
+    zone_of = {f"n{number}": ("z1", "z2")[number % 2] for number in range(8)}
+    counts = {"z1": 4, "z2": 4}
+    for move in plan.moves:
+        for pod in move.pods:
+            counts[zone_of[pod.source]] -= 1
+            new = move.new_nodes[pod.new_node].chosen.zone if pod.new_node is not None else zone_of[pod.node]
+            counts[new] += 1
+    assert abs(counts["z1"] - counts["z2"]) <= skew
+
+
+# Every move is checked alone
+
+
+def spot_and_others() -> BuiltCluster:
+    requirement = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]}
+    cluster = BuiltCluster(
+        catalogue(
+            instance_type("old", 4000, 16, 0.3, kinds={"spot": 0.9, "on-demand": 1.0}),
+            instance_type("new", 4000, 16, 0.1, kinds={"spot": 0.9, "on-demand": 1.0}),
+        )
+    )
+    cluster.pool(requirements=[requirement])
+    cluster.node("spot", "old", capacity_type="spot")
+    cluster.pod("p", "spot", cpu=3000)
+    return cluster
+
+
+def test_a_move_of_spot_nodes_alone_is_refused_whatever_group_it_was_cut_from():
+    view = spot_and_others().view()
+    world = Planner(view, UNSCORED, NOW).world
+    row = view.snapshot.find("spot")
+    fitting = world.one_node.fitting(dict(world.demand((row,))))[0]
+    draft = CandidateMove((row,), (), ((fitting, dict(world.demand((row,)))),), world.verdict((row,), 0.09))
+    reasons = [why.reason for why in world.objections(draft, draft.reason)]
+    assert ConsolidationReason.SPOT_TO_SPOT in reasons
+
+
+def test_validation_refuses_spot_for_spot_too():
+    view = spot_and_others().view()
+    allowed = replace(UNSCORED, spot_to_spot=True)
+    # One node needs fifteen cheaper types; two do not.
+    cluster = spot_and_others()
+    cluster.node("spot-2", "old", capacity_type="spot")
+    cluster.pod("q", "spot-2", cpu=500)
+    view = cluster.view()
+    plan = plan_consolidation(view, replace(allowed, exhaustive_up_to=7), NOW)
+    replaced = [move for move in plan.moves if move.new_nodes]
+    assert replaced
+    found = validate_all(replaced, view, UNSCORED, NOW)
+    assert any(why.reason is ConsolidationReason.SPOT_TO_SPOT for whys in found.values() for why in whys)
+
+
+# Only replacing
+
+
+def test_without_deleting_the_replacement_is_tried():
+    """Two large nodes, nearly empty: either could be deleted, and both can be replaced by a small one."""
+    cluster = BuiltCluster()
+    cluster.pool()
+    for name in ("a", "b"):
+        cluster.node(name, "large")
+        cluster.pod(f"p-{name}", name, cpu=500)
+    plan = plan_consolidation(cluster.view(), replace(UNSCORED, delete=False), NOW)
+    assert plan.moves and {move.kind for move in plan.moves} == {MoveKind.REPLACE}
+    assert plan.savings_per_hour >= 2 * (0.4 - 0.1) - 1e-9
+
+
+def test_a_pool_may_switch_deleting_off():
+    cluster = BuiltCluster()
+    cluster.pool(annotations={"karpool.dev/consolidation-moves": "replace"})
+    for name in ("a", "b"):
+        cluster.node(name, "large")
+        cluster.pod(f"p-{name}", name, cpu=500)
+    plan = plan_consolidation(cluster.view(), UNSCORED, NOW)
+    assert plan.moves and {move.kind for move in plan.moves} == {MoveKind.REPLACE}
+
+
+# Time
+
+
+class CountedPackings:
+    def __init__(self, monkeypatch):
+        self.count = 0
+        self._real = multi_node.exact_fit
+        monkeypatch.setattr(multi_node, "exact_fit", self)
+
+    def __call__(self, *args):
+        self.count += 1
+        return self._real(*args)
+
+
+def busy(nodes: int) -> BuiltCluster:
+    cluster = BuiltCluster()
+    cluster.pool()
+    for number in range(nodes):
+        cluster.node(f"n{number:03}", ("small", "medium", "large")[number % 3])
+        for pod in range(2 + number % 4):
+            cluster.pod(f"p{number}-{pod}", f"n{number:03}", cpu=(250, 300, 450)[number % 3])
+    return cluster
+
+
+def test_a_deadline_ends_a_group(monkeypatch):
+    """The clock runs with the packings: after the deadline none is begun."""
+    packings = CountedPackings(monkeypatch)
+    late = replace(UNSCORED, deadline_seconds=10.0)
+    plan_consolidation(busy(40).view(), late, NOW, elapsed=lambda: float(packings.count))
+    assert packings.count <= 10
+
+
+def test_improving_a_plan_takes_no_more_packings_than_it_may(monkeypatch):
+    packings = CountedPackings(monkeypatch)
+    plan_consolidation(busy(60).view(), UNSCORED, NOW)
+    assert packings.count <= search.IMPROVING_PACKINGS
