@@ -564,10 +564,10 @@ class PlanningState:
         """What the relocation holds at the moment is this draft, and it stays.
 
         `arrived_elsewhere`: all that was placed, where that is more than the pods of the draft."""
-        for fitting, coming in draft.new:
+        for fitting, own_pods in draft.new:
             zones = fitting.state.requirements.get(ZONE)
             if zones is not None and not zones.complement and len(zones.values) == 1:
-                self.relocation.add_new(coming, next(iter(zones.values)))
+                self.relocation.add_new(own_pods, next(iter(zones.values)))
         self.relocation.commit()
         if self.stage not in self._kept_stages:
             self._tried.pop(self.stage, None)
