@@ -3,14 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from karpool.cluster.nodes.expected import is_tied
+from karpool.cluster.nodes.expected import LAUNCH_SECONDS, REGISTRATION_SECONDS, is_tied
+from karpool.cluster.pods.waiting_store import WaitingPod
 from karpool.cluster.snapshot import Snapshot
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.pod_shape import PodShape
-from karpool.model.resources import CPU, MEMORY
+from karpool.model.kubernetes.meta import NO_LABELS
+from karpool.model.kubernetes.pod_shape import Pairs, PodShape
+from karpool.model.requirements import NodeTerm
+from karpool.model.resources import CPU, MEMORY, PODS
+from karpool.model.taints import Toleration
 from karpool.packing.counting.first_fit import NodeFilling, PodGroup
+from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
 from karpool.provisioning.placeholders.placeholder import REQUEST
+
+_Rules = tuple[Pairs, tuple[NodeTerm, ...] | None, frozenset[Toleration]]
+_PODS_OF_PLACEHOLDER = 110  # what a kubelet takes by default; amounts decide before that
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +64,68 @@ def demands(snapshot: Snapshot, leaving: Sequence[str] = (), now: float = 0.0) -
 
 
 def served_by_expected(snapshot: Snapshot, now: float) -> set[ObjectKey]:
-    """Waiting pods whose node is launching, registering or initialising, and is not overdue.
+    """Waiting pods whose room is on its way, and is not overdue: their node is launching, registering or
+    initialising; they are nominated for a node that others leave; or a smart pod asks for room of their kind.
 
     Placeholders stand for others, and take nothing from them.
     """
+    room = snapshot.room
+    nominated: set[ObjectKey] = set()
+    placeholders: list[tuple[PodShape, WaitingPod]] = []
+    waiting: list[tuple[PodShape, WaitingPod]] = []
+    for key, pod in snapshot.waiting.items():
+        number = room.pending.get(str(key))
+        if number is None:
+            continue
+        shape = without_topology(room.shapes[number])
+        if REQUEST in pod.labels:
+            placeholders.append((shape, pod))
+        elif _is_nominated(snapshot, pod, now):
+            nominated.add(pod.key)
+        else:
+            waiting.append((shape, pod))
     coming = [node.row for node in snapshot.expected() if node.deadline is not None and now < node.deadline]
-    if not coming:
-        return set()
-    room, filling = snapshot.room, NodeFilling(snapshot_of(coming), topology=False)
-    waiting = [
-        (without_topology(room.shapes[number]), pod)
-        for key, pod in snapshot.waiting.items()
-        if (number := room.pending.get(str(key))) is not None and REQUEST not in pod.labels
-    ]
+    asked_for = _Placeholders(placeholders, now)
+    filling = NodeFilling(snapshot_of(coming), topology=False)
     waiting.sort(key=lambda entry: (largest_first(entry[0]), entry[1].since or 0.0, entry[1].key))
-    return {pod.key for shape, pod in waiting if filling.place(PodGroup(shape, 1))}
+    return nominated | {
+        pod.key
+        for shape, pod in waiting
+        if (coming and filling.place(PodGroup(shape, 1))) or asked_for.holds(shape)
+    }
+
+
+def _is_nominated(snapshot: Snapshot, pod: WaitingPod, now: float) -> bool:
+    """Whether room is being made for it on a node that is there: the grace of those who leave runs."""
+    if not pod.nominated_node or snapshot.room.find(pod.nominated_node) is None:
+        return False
+    return pod.since is None or now < pod.since + REGISTRATION_SECONDS
+
+
+class _Placeholders:
+    """Room that smart pods ask for and no claim stands for yet: for pods that may go wherever they may."""
+
+    def __init__(self, placeholders: Sequence[tuple[PodShape, WaitingPod]], now: float) -> None:
+        rows: dict[_Rules, list[NodeRow]] = {}
+        for shape, pod in placeholders:
+            if pod.wants_node_since is not None and now < pod.wants_node_since + LAUNCH_SECONDS:
+                room = {**dict(shape.requests), PODS: _PODS_OF_PLACEHOLDER}
+                rules = shape.node_selector, shape.node_terms, frozenset(shape.tolerations)
+                rows.setdefault(rules, []).append(NodeRow(f"placeholder/{pod.key}", NO_LABELS, (), room))
+        self._by_rules = {
+            rules: NodeFilling(snapshot_of(of_rules), topology=False) for rules, of_rules in rows.items()
+        }
+
+    def holds(self, shape: PodShape) -> bool:
+        if shape.host_ports or shape.volume_terms or shape.devices or shape.resource_claims:
+            return False  # what a placeholder does not ask for
+        one = PodGroup(PodShape(requests=shape.requests), 1)
+        return any(
+            bool(filling.place(one))
+            for (selector, terms, tolerations), filling in self._by_rules.items()
+            if (selector, terms) == (shape.node_selector, shape.node_terms)
+            and tolerations <= {*shape.tolerations}
+        )
 
 
 def largest_first(shape: PodShape) -> tuple[int, int]:

@@ -116,7 +116,7 @@ def _parsed(amounts: QuantityMap, path: str) -> Resources:
 
 # Karpenter gives a launch up after 5 minutes and a registration after 15, counted from the claim. It waits
 # for ever for a node to be initialised; drivers of devices take long, and half an hour is what people wait.
-_LAUNCH_SECONDS, _REGISTRATION_SECONDS, _INITIALIZATION_SECONDS = 300.0, 900.0, 1800.0
+LAUNCH_SECONDS, REGISTRATION_SECONDS, _INITIALIZATION_SECONDS = 300.0, 900.0, 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def deadline_of(claim: ClaimFacts) -> float | None:
         return None
     if claim.is_registered:
         return claim.created + _INITIALIZATION_SECONDS
-    return claim.created + (_REGISTRATION_SECONDS if claim.is_launched else _LAUNCH_SECONDS)
+    return claim.created + (REGISTRATION_SECONDS if claim.is_launched else LAUNCH_SECONDS)
 
 
 def expected_node(

@@ -24,6 +24,7 @@ class WaitingPod:
     controller: OwnerReference | None
     since: float | None
     wants_node_since: float | None = None
+    nominated_node: str = ""  # where room is being made for it
 
     def is_overdue(self, now: float, threshold_seconds: float) -> bool:
         return self.since is not None and self.since + threshold_seconds < now
@@ -68,7 +69,8 @@ class WaitingPodStore:
             self.drop(key)
             return
         labels, controller = pod.metadata.labels or NO_LABELS, controller_of(pod.metadata)
-        waiting = WaitingPod(key, labels, controller, since, wants_node_since)
+        nominated = pod.status.nominated_node_name
+        waiting = WaitingPod(key, labels, controller, since, wants_node_since, nominated)
         if waiting != before:
             self._own()
             self._pods[key] = waiting
