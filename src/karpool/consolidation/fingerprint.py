@@ -30,7 +30,7 @@ def fingerprint(view: ClusterView) -> str:
     for name in sorted(view.pool_objects):
         pool = view.pool_objects[name]
         digest.update(_ENCODER.encode((name, pool.spec, pool.metadata.annotations)))
-    for budget in sorted(view.budgets, key=lambda each: (each.namespace, each.name)):
+    for budget in sorted(view.budgets, key=lambda pdb: (pdb.namespace, pdb.name)):
         digest.update(f"{budget.namespace}/{budget.name}:{budget.disruptions_allowed > 0}".encode())
     waiting, table = view.snapshot.pending, view.snapshot.shapes
     for pod in sorted(view.buffer_of):

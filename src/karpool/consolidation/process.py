@@ -139,11 +139,11 @@ async def _until_over(
 ) -> list[MoveRecord]:
     reached: dict[str, MovePhase] = {}
     while True:
-        found = [record for record in await executor.records() if record.move.id in ids]
-        for record in found:
+        records = [record for record in await executor.records() if record.move.id in ids]
+        for record in records:
             if reached.get(record.name) is not record.phase:
                 reached[record.name] = record.phase
                 told(record)
-        if all(record.phase.is_over for record in found):
-            return found
+        if all(record.phase.is_over for record in records):
+            return records
         await clock.sleep(POLL_SECONDS)

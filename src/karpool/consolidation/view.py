@@ -88,14 +88,14 @@ class ClusterView:
         pods = self.pods
         moving = pods.moves
         weights = np.where(moving, pods.costs, 0.0)
-        found: Floats = np.bincount(pods.rows, weights=weights, minlength=self.snapshot.n).astype(np.float64)
-        return NODE_COST + found
+        costs: Floats = np.bincount(pods.rows, weights=weights, minlength=self.snapshot.n).astype(np.float64)
+        return NODE_COST + costs
 
     @cached_property
     def prices(self) -> Floats:
         """By row; NaN where it is not known."""
-        found = (machine.price_per_hour for machine in self.machines)
-        return np.array([np.nan if price is None else price for price in found], dtype=np.float64)
+        prices = (machine.price_per_hour for machine in self.machines)
+        return np.array([np.nan if price is None else price for price in prices], dtype=np.float64)
 
     @property
     def movable(self) -> Sequence[StateNode]:
@@ -106,7 +106,7 @@ class ClusterView:
 def _unclear_buffers(snapshot: Snapshot) -> dict[str, str]:
     """By pool, a buffer of which cannot be told what room it keeps: where pods of its namespace run, or
     anywhere if none does."""
-    found: dict[str, str] = {}
+    buffers: dict[str, str] = {}
     pods = snapshot.pods if snapshot.buffers.unclear else None
     for buffer in snapshot.buffers.unclear if pods is not None else ():
         assert pods is not None
@@ -117,8 +117,8 @@ def _unclear_buffers(snapshot: Snapshot) -> dict[str, str]:
         }
         pools = {snapshot.nodes[row].pool for row in rows} or set(snapshot.pool_objects)
         for pool in pools - {""}:
-            found.setdefault(pool, buffer.problem)
-    return found
+            buffers.setdefault(pool, buffer.problem)
+    return buffers
 
 
 def view_of(

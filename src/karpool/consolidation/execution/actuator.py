@@ -135,14 +135,14 @@ class MoveActuator:
     async def records(self, *, active: bool = False) -> list[MoveRecord]:
         """From the server. What cannot be read is left in `unreadable`."""
         page = await self._client.list(CONFIGMAPS, selection(self.namespace, active=active), into=ConfigMap)
-        found, bad = [], []
+        records, bad = [], []
         for config_map in page.items:
             try:
-                found.append(from_object(config_map))
+                records.append(from_object(config_map))
             except Invalid as error:
                 bad.append(SkippedObject("ConfigMap", config_map.name, str(error)))
         self.unreadable = bad
-        return sorted(found, key=lambda record: (record.created, record.name))
+        return sorted(records, key=lambda record: (record.created, record.name))
 
     async def begin(self, move: Move, wanted: Sequence[PlaceholderRequest], now: float) -> MoveRecord | None:
         """Write down that a move is to be made. None: it is under way already, or was meanwhile."""
@@ -158,15 +158,15 @@ class MoveActuator:
 
     async def _begin_again(self, record: MoveRecord) -> MoveRecord | None:
         attempt = 1
-        found = await self._client.get(CONFIGMAPS, record.name, namespace=self.namespace, into=ConfigMap)
+        stored = await self._client.get(CONFIGMAPS, record.name, namespace=self.namespace, into=ConfigMap)
         try:
-            before = from_object(found)
+            before = from_object(stored)
             if not before.phase.is_over:
                 return None
             attempt = before.attempt + 1
         except Invalid as error:
             log.warning("record begins anew", record=record.name, reason=str(error))
-        meta = found.metadata
+        meta = stored.metadata
         again = replace(record, attempt=attempt, uid=meta.uid, version=meta.resource_version)
         return await self._store(None, again)
 
@@ -265,7 +265,7 @@ class MoveActuator:
         self, record: MoveRecord, names: Iterable[str]
     ) -> tuple[tuple[Infeasible[ConsolidationReason], ...], Mapping[str, int]]:
         """Pods on the nodes as the server has them: a watch may be late, and theirs is the risk."""
-        known = {pod.pod for pod in record.move.pods}
+        planned = {pod.pod for pod in record.move.pods}
         now = self._client.clock.now()
         owners: Counter[str] = Counter()
         why: list[Infeasible[ConsolidationReason]] = []
@@ -293,7 +293,7 @@ class MoveActuator:
                     )
                 elif not pod_disruption.is_reschedulable(pod):
                     continue
-                elif key not in known:
+                elif key not in planned:
                     why.append(
                         Infeasible(
                             ConsolidationReason.NEW_POD, f"pod {key} came to the node since", f"pod {key}"
@@ -318,15 +318,15 @@ class MoveActuator:
         smart = self._smart_pods
         chosen = ListOptions(namespace=smart.settings.namespace, label_selector=labels)
         listed = (await self._client.list(PODS, chosen, into=Pod)).items
-        found = {
-            each.key: pod
+        standing = {
+            placeholder.key: pod
             for pod in listed
-            if (each := placeholder_of(pod, smart.settings.namespace)) is not None
+            if (placeholder := placeholder_of(pod, smart.settings.namespace)) is not None
         }
-        for known in smart.placeholders_of(request) if request else smart.placeholders():
-            if known.key not in found:
-                smart.drop_pod(known.key)
-        for key, pod in found.items():
+        for former in smart.placeholders_of(request) if request else smart.placeholders():
+            if former.key not in standing:
+                smart.drop_pod(former.key)
+        for key, pod in standing.items():
             smart.put_pod(key, pod)
 
     def _ask(self, record: MoveRecord) -> NodeRequest:
@@ -398,9 +398,9 @@ class MoveActuator:
 
     # Leftovers
 
-    async def sweep(self, marked: Iterable[Node]) -> None:
+    async def sweep(self, marked: Mapping[str, str]) -> None:
         """Take back marks and placeholders whose move is not under way: their record was deleted, or
-        could not be read. `marked` may be late; nodes are read again."""
+        could not be read. `marked`, nodes and their records, may be late; nodes are read again."""
         await self._list_placeholders(selector(RequestPurpose.REPLACEMENT))
         # After the placeholders: whatever was asked for had its record before.
         active = {record.name for record in await self.records(active=True)}
@@ -408,7 +408,7 @@ class MoveActuator:
             if placeholder.request not in active and placeholder.purpose is RequestPurpose.REPLACEMENT:
                 self._check()
                 await self._withdraw(placeholder)
-        for name in [node.name for node in marked if marked_by(node) not in active]:
+        for name in [name for name, record in marked.items() if record not in active]:
             node = await self._get(NODES, name, Node)
             if node is not None and marked_by(node) and marked_by(node) not in active:
                 self._check()

@@ -210,7 +210,7 @@ class Consolidator:
             return False
         stop = await self._read_stop()
         if plan_due:
-            await self.executor.sweep(list(self._watching.marked.values()))
+            await self.executor.sweep(self._watching.marked())
         records = await self.executor.records(active=True)
         self._know(records)
         if records:
@@ -245,10 +245,10 @@ class Consolidator:
         """From the server: the switch must work when watches do not."""
         namespace, name = self.options.stop_switch
         try:
-            found = await self._client.get(CONFIGMAPS, name, namespace=namespace, into=ConfigMap)
+            switch = await self._client.get(CONFIGMAPS, name, namespace=namespace, into=ConfigMap)
         except NotFound:
-            found = ConfigMap()
-        self._watching.stop.put(ObjectKey(namespace, name), found)
+            switch = ConfigMap()
+        self._watching.stop.put(ObjectKey(namespace, name), switch)
         return self._watching.stop.reason()
 
     async def _seen(
@@ -276,7 +276,7 @@ class Consolidator:
             return RecordContext(stop=stop, closed=self._closed, waits_for=waits)
         view = self._view_now()
         self._closed = in_flight_view.closed_pools(view, self.options.plan, now)
-        known, coming = list(self.ledger.values()), self._watching.held()
+        ledger, coming = list(self.ledger.values()), self._watching.held()
 
         def look() -> dict[str, tuple[Infeasible[ConsolidationReason], ...]]:
             return in_flight_view.objections(view, records, looked_at, self.options.plan, now, coming=coming)
@@ -293,7 +293,7 @@ class Consolidator:
             ),
             arrived_prices={r.name: in_flight_view.arrived_price(r, view) for r in records if r.arrived},
             measured={
-                record.name: measure(record, known, view, self._watching.owners)
+                record.name: measure(record, ledger, view, self._watching.owners)
                 for record in settling
                 if has_settled(record, view, self._watching.owners, now)
             },
@@ -359,7 +359,7 @@ class Consolidator:
     def _know(self, records: Iterable[MoveRecord]) -> None:
         """What the server has is right; what we held as active and is not there any more was deleted."""
         active = {record.name: record for record in records}
-        for name in [name for name, each in self.ledger.items() if not each.phase.is_over]:
+        for name in [name for name, record in self.ledger.items() if not record.phase.is_over]:
             if name not in active:
                 del self.ledger[name]
         self.ledger |= active

@@ -139,18 +139,20 @@ def closed_pools(
 ) -> dict[str, Infeasible[ConsolidationReason]]:
     """Pools that nothing may be taken from at the moment, whatever budgets say."""
     rules = read_pools(view, settings)
-    found = {
+    closed = {
         name: Infeasible(
-            ConsolidationReason.NODEPOOL_UNREADABLE, f"nodepool {name}: {each.problem}", f"nodepool {name}"
+            ConsolidationReason.NODEPOOL_UNREADABLE,
+            f"nodepool {name}: {pool_rules.problem}",
+            f"nodepool {name}",
         )
-        for name, each in rules.items()
-        if each.problem
+        for name, pool_rules in rules.items()
+        if pool_rules.problem
     }
-    readable = {name: each.settings for name, each in rules.items() if not each.problem}
+    readable = {name: pool_rules.settings for name, pool_rules in rules.items() if not pool_rules.problem}
     for name, allowance in permission(view, settings, readable, now).pools.items():
         if allowance.closed:
-            found[name] = allowance.closed[0]
-    return found
+            closed[name] = allowance.closed[0]
+    return closed
 
 
 def is_looked_at(
@@ -165,8 +167,8 @@ def is_looked_at(
         case MovePhase.CORDONING:
             return True
         case MovePhase.DELETING:
-            found = [claim(source.claim) for source in record.move.nodes if source.name not in record.kept]
-            return any(each is not None and not each.is_deleting for each in found)
+            claims = [claim(source.claim) for source in record.move.nodes if source.name not in record.kept]
+            return any(facts is not None and not facts.is_deleting for facts in claims)
         case _:
             return False
 
@@ -199,14 +201,14 @@ def objections(
         arrived={record.move.id: record.arrived for record in chosen},
         targets=_receiving(records, seen),
     )
-    found: dict[str, tuple[Infeasible[ConsolidationReason], ...]] = {}
+    objections_of: dict[str, tuple[Infeasible[ConsolidationReason], ...]] = {}
     for record in chosen:
         move = moves[record.name]
         why = results.get(move.id, ())
         if len(move.nodes) < len(record.nodes):
             why = tuple(objection for objection in why if objection.reason not in _OF_WHOLE_MOVES)
-        found[record.name] = why or tuple(_overruled(move, seen))
-    return found
+        objections_of[record.name] = why or tuple(_overruled(move, seen))
+    return objections_of
 
 
 def _receiving(records: Iterable[MoveRecord], view: ClusterView) -> list[str]:
@@ -281,21 +283,21 @@ def _bought(record: MoveRecord, view: ClusterView) -> Iterable[ReplacementNode]:
 
 def _prices_of_new(record: MoveRecord, view: ClusterView) -> dict[str, float | None]:
     """By node that came, each once. What was there before costs nothing more."""
-    found: dict[str, float | None] = dict.fromkeys(record.arrived)
+    prices: dict[str, float | None] = dict.fromkeys(record.arrived)
     for machine in view.machines:
-        if machine.name in found:
+        if machine.name in prices:
             made = machine.claim.created if machine.claim is not None else None
             # Times of objects are whole seconds.
             is_new = made is None or made >= record.created - 1.0
-            found[machine.name] = machine.price_per_hour if is_new else 0.0
-    return found
+            prices[machine.name] = machine.price_per_hour if is_new else 0.0
+    return prices
 
 
 def arrived_price(record: MoveRecord, view: ClusterView) -> float | None:
     """Per hour, of all nodes that came; None while one is not known."""
     prices = list(_prices_of_new(record, view).values())
-    known = [price for price in prices if price is not None]
-    return sum(known) if len(known) == len(prices) else None
+    paid = [price for price in prices if price is not None]
+    return sum(paid) if len(paid) == len(prices) else None
 
 
 def wanted_of(move: Move, view: ClusterView) -> tuple[PlaceholderRequest, ...]:
@@ -346,8 +348,8 @@ def _whole_node(node: ReplacementNode, view: ClusterView) -> dict[str, int]:
 def _asked_of_node(shapes: Iterable[PodShape]) -> dict[str, ValueSet]:
     """The labels that pods ask of their node where they leave no choice; zone and such are pinned anyway."""
     asked = (alternatives(dict(shape.node_selector), shape.node_terms) for shape in shapes)
-    found = combined(*(choices[0] for choices in asked if len(choices) == 1))
-    return {key: values for key, values in found.items() if key not in _PINNED}
+    requirements = combined(*(choices[0] for choices in asked if len(choices) == 1))
+    return {key: values for key, values in requirements.items() if key not in _PINNED}
 
 
 def _apart(shapes: Iterable[PodShape]) -> tuple[AffinityTerm, ...]:

@@ -76,7 +76,7 @@ class RestingNode:
 
 def resting(records: Iterable[MoveRecord], now: float) -> dict[str, RestingNode]:
     """Nodes whose last move did not come about, and until when they are left alone; longer each time."""
-    found: dict[str, RestingNode] = {}
+    rests: dict[str, RestingNode] = {}
     for record in records:
         first = _REST_SECONDS.get(record.phase)
         if first is None or record.ended is None:
@@ -85,9 +85,9 @@ def resting(records: Iterable[MoveRecord], now: float) -> dict[str, RestingNode]
             first = _REST_AFTER_BUYING
         until = record.ended + min(_REST_LONGEST, first * 2.0 ** min(record.attempt - 1, 10))
         for name in record.nodes:
-            if until > now and (name not in found or found[name].until < until):
-                found[name] = RestingNode(record, until)
-    return found
+            if until > now and (name not in rests or rests[name].until < until):
+                rests[name] = RestingNode(record, until)
+    return rests
 
 
 def has_settled(record: MoveRecord, view: ClusterView, owners: PodOwners, now: float) -> bool:
@@ -155,12 +155,12 @@ def measure(
     paid = [price for _, price in extra]
     if record.replaces:
         paid.append(record.arrived_price)
-    known = [price for price in prices if price is not None]
+    saved = [price for price in prices if price is not None]
     spent = [price for price in paid if price is not None]
     names = tuple(name for name, _ in extra)
-    if len(known) < len(prices) or len(spent) < len(paid):
+    if len(saved) < len(prices) or len(spent) < len(paid):
         return MeasuredSavings(None, names)
-    return MeasuredSavings(sum(known) - sum(spent), names)
+    return MeasuredSavings(sum(saved) - sum(spent), names)
 
 
 def _extra(
@@ -170,7 +170,7 @@ def _extra(
     began = record.deleted_at
     if began is None:
         return
-    planned = {name for each in records for name in each.arrived}
+    planned = {name for other in records for name in other.arrived}
     rivals = [
         move_record
         for move_record in records

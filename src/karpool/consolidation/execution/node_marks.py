@@ -8,6 +8,7 @@ node that was cordoned before stays cordoned. Karpenter's own taint is never use
 
 from typing import Any
 
+from karpool.cluster.nodes.node_facts import NodeFacts
 from karpool.consolidation.execution.record import DOMAIN
 from karpool.model.karpenter.objects import DO_NOT_DISRUPT
 from karpool.model.kubernetes.node import Node
@@ -22,7 +23,7 @@ ARRIVED = f"{DOMAIN}/arrived"
 Object = dict[str, Any]
 
 
-def marked_by(node: Node) -> str:
+def marked_by(node: Node | NodeFacts) -> str:
     """The record that marked it; empty when none did."""
     return node.annotations.get(MOVE_MARK, "")
 

@@ -171,10 +171,10 @@ def to_object(record: MoveRecord, namespace: str) -> Object:
     return {"metadata": metadata, "data": {KEY: text}}
 
 
-def from_object(found: ConfigMap) -> MoveRecord:
+def from_object(stored: ConfigMap) -> MoveRecord:
     """Raises Invalid naming the field."""
-    meta = found.metadata
-    text = (found.data or {}).get(KEY, "")
+    meta = stored.metadata
+    text = (stored.data or {}).get(KEY, "")
     where = f"ConfigMap {meta.key}"
     try:
         raw = msgspec.json.decode(text)

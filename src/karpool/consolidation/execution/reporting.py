@@ -40,9 +40,9 @@ class MoveReporter:
         for rejected in plan.rejected:
             self._rejected(rejected, view)
         for pool, why in _blocked(plan).items():
-            found = view.pool_objects.get(pool)
-            if found is not None:
-                self._say(ref(NODEPOOLS, found), "Warning", BLOCKED, why.detail)
+            pool_object = view.pool_objects.get(pool)
+            if pool_object is not None:
+                self._say(ref(NODEPOOLS, pool_object), "Warning", BLOCKED, why.detail)
 
     def approved(self, move: Move, view: ClusterView) -> None:
         if move.new_nodes:
@@ -93,12 +93,12 @@ class MoveReporter:
 
 def _blocked(plan: ConsolidationPlan) -> dict[str, Infeasible[ConsolidationReason]]:
     """Pools that something unreadable closes: nobody would see why otherwise."""
-    found = {pool.name: why for pool in plan.pools for why in pool.why if why.reason in _UNREADABLE}
+    blocked = {pool.name: why for pool in plan.pools for why in pool.why if why.reason in _UNREADABLE}
     for rejected in plan.rejected:
         for why in rejected.why:
             if why.reason in _UNREADABLE:
-                found.setdefault(why.about.removeprefix("nodepool "), why)
-    return found
+                blocked.setdefault(why.about.removeprefix("nodepool "), why)
+    return blocked
 
 
 def _command(move: Move) -> str:
@@ -157,6 +157,6 @@ def _reference(resource: ApiResource, machine: NodeFacts | ClaimFacts) -> Object
 
 def _pools_of(move: Move, view: ClusterView) -> Iterator[ObjectReference]:
     for name in move.pools:
-        found = view.pool_objects.get(name)
-        if found is not None:
-            yield ref(NODEPOOLS, found)
+        pool_object = view.pool_objects.get(name)
+        if pool_object is not None:
+            yield ref(NODEPOOLS, pool_object)

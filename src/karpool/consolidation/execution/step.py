@@ -151,8 +151,8 @@ def next_step(record: MoveRecord, world: MoveObservation, settings: ExecutionSet
 
 def launch_deadline(record: MoveRecord, settings: ExecutionSettings) -> float:
     """When new nodes must be there."""
-    given = settings.launch_seconds
-    return record.since + (command_timeout(len(record.nodes)) if given is None else given)
+    seconds = settings.launch_seconds
+    return record.since + (command_timeout(len(record.nodes)) if seconds is None else seconds)
 
 
 def _waiting(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
@@ -188,8 +188,11 @@ def _asking(record: MoveRecord, world: MoveObservation, settings: ExecutionSetti
     present = {placeholder.index for placeholder in world.placeholders if placeholder.epoch == record.attempt}
     if missing := tuple(index for index in range(len(record.wanted)) if index not in present):
         return RunActions((RequestNodes(missing),))
-    own = sorted((each for each in world.placeholders if each.epoch == record.attempt), key=_by_index)
-    places = [each.node for each in own]
+    own = sorted(
+        (placeholder for placeholder in world.placeholders if placeholder.epoch == record.attempt),
+        key=_by_index,
+    )
+    places = [placeholder.node for placeholder in own]
     lacks = [lack for name in places if name and (lack := readiness(world.nodes.get(name), {}))]
     if lost := next((lack for lack in lacks if lack.reason is LaunchReason.NODE_GOING), None):
         return _back(record, now, Infeasible(ConsolidationReason.NEW_NODE_LOST, lost.detail))
@@ -325,8 +328,8 @@ def _sources(record: MoveRecord, world: MoveObservation) -> list[Node]:
 def _marked(
     names: Sequence[str] | Mapping[str, Node], record: MoveRecord, world: MoveObservation
 ) -> list[Node]:
-    found = [world.nodes[name] for name in names if name in world.nodes]
-    return [node for node in found if marked_by(node) == record.name]
+    nodes = [world.nodes[name] for name in names if name in world.nodes]
+    return [node for node in nodes if marked_by(node) == record.name]
 
 
 def _marks(nodes: Sequence[Node], record: MoveRecord, now: float) -> Next | None:

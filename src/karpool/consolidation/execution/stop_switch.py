@@ -16,6 +16,7 @@ class StopSwitch:
     def __init__(self, namespace: str = STOP_NAMESPACE, name: str = STOP_NAME) -> None:
         self._place = ObjectKey(namespace, name)
         self._is_on = False
+        self.changes = 0
 
     @property
     def watch(self) -> WatchedKind[ConfigMap]:
@@ -24,13 +25,17 @@ class StopSwitch:
         )
         return WatchedKind(CONFIGMAPS, ConfigMap, PutDropSink(self.put, self.drop), place, optional=True)
 
-    def put(self, key: ObjectKey, found: ConfigMap) -> None:
+    def put(self, key: ObjectKey, switch: ConfigMap) -> None:
         if key == self._place:
-            self._is_on = (found.data or {}).get(STOP_KEY, "").strip().lower() in _YES
+            self._turn((switch.data or {}).get(STOP_KEY, "").strip().lower() in _YES)
 
     def drop(self, key: ObjectKey) -> None:
         if key == self._place:
-            self._is_on = False
+            self._turn(False)
+
+    def _turn(self, is_on: bool) -> None:
+        self.changes += is_on != self._is_on
+        self._is_on = is_on
 
     def reason(self) -> Infeasible[ConsolidationReason] | None:
         if not self._is_on:

@@ -162,12 +162,12 @@ class _Again:
                 )
 
     def _new_pods(self, rows: Sequence[int]) -> Iterable[Infeasible[ConsolidationReason]]:
-        known = {pod.pod for pod in self._move.pods}
+        planned = {pod.pod for pod in self._move.pods}
         pods = self._view.pods
         moving = pods.moves
         for row in rows:
             for pod in pods.on(row):
-                if moving[pod] and pods.keys[pod] not in known:
+                if moving[pod] and pods.keys[pod] not in planned:
                     key = pods.keys[pod]
                     yield Infeasible(
                         ConsolidationReason.NEW_POD, f"pod {key} came to the node since", f"pod {key}"
@@ -224,7 +224,7 @@ class _Again:
         progress = True
         while progress:  # a pod may have waited for another to come
             progress = False
-            for shape in [each for each, number in left.items() if number > 0]:
+            for shape in [unplaced for unplaced, number in left.items() if number > 0]:
                 for row, number in relocation.place(shape, left[shape]):
                     placed.append((shape, row, number))
                     left[shape] -= number
@@ -261,13 +261,16 @@ class _Again:
     def _pods_of_new_nodes(self, rows: Iterable[int]) -> dict[int, Pods]:
         """By new node, the shapes of its pods that are still there."""
         home = {pod.pod: pod.new_node for pod in self._move.pods if pod.new_node is not None}
-        pods, found = self._view.pods, {number: Counter[int]() for number in range(len(self._move.new_nodes))}
+        pods, shapes_of = (
+            self._view.pods,
+            {number: Counter[int]() for number in range(len(self._move.new_nodes))},
+        )
         for row in rows:
             for pod in pods.on(row):
                 number = home.get(pods.keys[pod])
                 if number is not None:
-                    found[number][int(pods.shapes[pod])] += 1
-        return {number: dict(shapes) for number, shapes in found.items() if shapes}
+                    shapes_of[number][int(pods.shapes[pod])] += 1
+        return {number: dict(shapes) for number, shapes in shapes_of.items() if shapes}
 
     def _still_sold(
         self, node: ReplacementNode, pods: Pods
@@ -297,11 +300,11 @@ def _after_paying(
 
 def promised_by(move: Move, arrived: Sequence[str]) -> dict[str, str]:
     """By pod, the node that it is meant for; empty: one that is still to come."""
-    found = {pod.pod: pod.node for pod in move.pods if pod.node}
+    homes = {pod.pod: pod.node for pod in move.pods if pod.node}
     for pod in move.pods:
         if pod.new_node is not None:
-            found[pod.pod] = arrived[pod.new_node] if 0 <= pod.new_node < len(arrived) else ""
-    return found
+            homes[pod.pod] = arrived[pod.new_node] if 0 <= pod.new_node < len(arrived) else ""
+    return homes
 
 
 def what_if(
@@ -370,10 +373,10 @@ def check_plan(
     """`max_age_seconds`: None for any age. Raises Invalid for a plan that contradicts itself."""
     now_settings = replace(settings, heed_budgets=True, deadline_seconds=None)
     moves = _distinct(plan.moves)
-    found = validate_all(moves, view, now_settings, now)
+    results = validate_all(moves, view, now_settings, now)
     return PlanCheck(
         moves,
-        {name: why for name, why in found.items() if why},
+        {name: why for name, why in results.items() if why},
         unchanged=not is_stale(plan, view),
         too_old=_too_old(plan, now, max_age_seconds),
     )
@@ -381,15 +384,15 @@ def check_plan(
 
 def _distinct(moves: Sequence[Move]) -> tuple[Move, ...]:
     """Each once, though a file may say it twice. Raises Invalid when two of them share a node."""
-    found: list[Move] = []
+    distinct: list[Move] = []
     for move in moves:
-        if move not in found:
-            found.append(move)
-    named = Counter(name for move in found for name in (f"move {move.id}", *set(move.names)))
+        if move not in distinct:
+            distinct.append(move)
+    named = Counter(name for move in distinct for name in (f"move {move.id}", *set(move.names)))
     twice = [name for name, times in named.items() if times > 1]
     if twice:
         raise Invalid("moves", twice[0], "is there twice; make a new plan")
-    return tuple(found)
+    return tuple(distinct)
 
 
 def _too_old(

@@ -4,12 +4,11 @@ Placeholders of moves are not part of the view: they hold room for pods that are
 somewhere else, and would be counted twice.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from karpool.cluster.changes import ObjectChange, PutDropSink
+from karpool.cluster.changes import PutDropSink
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.kinds import LIVE_PODS
 from karpool.cluster.market.market import Market
@@ -24,8 +23,7 @@ from karpool.kube.clock import Clock
 from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
-from karpool.model.kubernetes.api_resources import EVENTS, NODES, PODS, ObjectKey
-from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.api_resources import EVENTS, PODS
 from karpool.model.kubernetes.pod import Pod
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.node_request import RequestPurpose
@@ -44,8 +42,6 @@ class Watching:
     ) -> None:
         self.owners = PodOwners()
         self.stop = StopSwitch(*stop_switch)
-        self.changes = 0  # of anything but events, counted: a cluster that stands still is known by it
-        self.marked: dict[str, Node] = {}  # nodes that a move has marked, as far as is known
         self._monitor = ClaimMonitor(client.clock)
         self.smart_pods = SmartPodBackend(client, smart_pods, self._monitor, RequestPurpose.REPLACEMENT)
         self.cluster = Cluster(
@@ -64,6 +60,16 @@ class Watching:
             snapshot, now, recent=disturbances(records), stop=self.stop.reason(), problems=problems
         )
 
+    @property
+    def changes(self) -> int:
+        """A cluster that stands still is known by them."""
+        return self.cluster.changes + self.stop.changes
+
+    def marked(self) -> dict[str, str]:
+        """Nodes that a move has marked, as far as is known, and its record."""
+        nodes = (machine.node for machine in self.cluster.snapshot().nodes)
+        return {node.name: record for node in nodes if node is not None and (record := marked_by(node))}
+
     def held(self) -> frozenset[str]:
         """Nodes with a placeholder of ours: they look empty, and are not."""
         return frozenset(
@@ -73,7 +79,6 @@ class Watching:
     def _watches(self, clock: Clock, namespace: str) -> list[WatchedKind[Any]]:
         shared = cluster_watches(self.cluster, clock)
         mine: list[WatchedKind[Any]] = [
-            WatchedKind(NODES, Node, PutDropSink(self._put_node, self._drop_node)),
             WatchedKind(
                 PODS,
                 Pod,
@@ -85,33 +90,4 @@ class Watching:
             # Placeholders themselves are read when they matter.
             *(watch for watch in self.smart_pods.watches if watch.resource == EVENTS),
         ]
-        counter = _Counter(self)
-        counted = {(kind.resource, kind.into): kind for kind in (*shared, *mine) if kind.resource != EVENTS}
-        return [
-            *shared,
-            *mine,
-            *(
-                replace(
-                    kind,
-                    sink=PlaceholderFilter(counter, namespace) if kind.resource == PODS else counter,
-                )
-                for kind in counted.values()
-            ),
-        ]
-
-    def _put_node(self, key: ObjectKey, node: Node) -> None:
-        if marked_by(node):
-            self.marked[node.name] = node
-        else:
-            self.marked.pop(node.name, None)
-
-    def _drop_node(self, key: ObjectKey) -> None:
-        self.marked.pop(key.name, None)
-
-
-class _Counter:
-    def __init__(self, watching: Watching) -> None:
-        self._watching = watching
-
-    def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
-        self._watching.changes += len(changes)
+        return [*shared, *mine]

@@ -83,8 +83,10 @@ class DisruptionAllowance:
 
     def copy(self) -> "DisruptionAllowance":
         pools = {
-            name: replace(each, left=dict(each.left), rate=replace(each.rate) if each.rate else None)
-            for name, each in self.pools.items()
+            name: replace(
+                allowance, left=dict(allowance.left), rate=replace(allowance.rate) if allowance.rate else None
+            )
+            for name, allowance in self.pools.items()
         }
         return DisruptionAllowance(pools, [replace(rate) for rate in self.rates])
 
@@ -92,9 +94,9 @@ class DisruptionAllowance:
         self, reason: DisruptionReason, nodes: Mapping[str, int]
     ) -> tuple[Infeasible[ConsolidationReason], ...]:
         """Why so many nodes of these pools may not go now; empty when they may."""
-        found = [why for pool, number in nodes.items() for why in self.pools[pool].refusal(reason, number)]
-        found += (why for rate in self.rates for why in rate.refusal(sum(nodes.values())))
-        return tuple(dict.fromkeys(found))
+        refusals = [why for pool, number in nodes.items() for why in self.pools[pool].refusal(reason, number)]
+        refusals += (why for rate in self.rates for why in rate.refusal(sum(nodes.values())))
+        return tuple(dict.fromkeys(refusals))
 
     def take(self, nodes: Mapping[str, int]) -> None:
         for pool, number in nodes.items():
@@ -113,7 +115,7 @@ def permission(
     """For every pool whose settings can be understood."""
     uses = use_of(view.machines, view.in_flight)
     closed_for_all = _closed_for_all(view, settings, now)
-    found: dict[str, PoolAllowance] = {}
+    allowances: dict[str, PoolAllowance] = {}
     for name, own in pools.items():
         use = uses.get(name, BudgetUse())
         budgets = own.budgets if own.budgets is not None else _budgets(view.pool_objects[name])
@@ -124,7 +126,7 @@ def permission(
         unreadable = [
             why for why in limits.values() if heeds and why.reason is ConsolidationReason.BUDGET_UNREADABLE
         ]
-        found[name] = PoolAllowance(
+        allowances[name] = PoolAllowance(
             name,
             {
                 reason: remaining(budgets, use, reason, now) if heeds else UNBOUNDED
@@ -135,7 +137,9 @@ def permission(
             None if own.rate is None else _rate_left(own.rate, view.recent, now, use.counted, name),
         )
     nodes = sum(use.counted for use in uses.values())
-    return DisruptionAllowance(found, [_rate_left(rate, view.recent, now, nodes) for rate in settings.rates])
+    return DisruptionAllowance(
+        allowances, [_rate_left(rate, view.recent, now, nodes) for rate in settings.rates]
+    )
 
 
 def _rate_left(
@@ -153,11 +157,11 @@ def _budgets(pool: NodePool) -> Sequence[Budget]:
 def _closed_for_all(
     view: ClusterView, settings: PlanSettings, now: float
 ) -> list[Infeasible[ConsolidationReason]]:
-    found = [view.stop] if view.stop is not None else []
+    closed_by = [view.stop] if view.stop is not None else []
     if not any_open(settings.windows, now):
         shown = "; ".join(window.text for window in settings.windows)
-        found.append(Infeasible(ConsolidationReason.WINDOW, f"no maintenance window is open ({shown})"))
-    return found
+        closed_by.append(Infeasible(ConsolidationReason.WINDOW, f"no maintenance window is open ({shown})"))
+    return closed_by
 
 
 def _closed(name: str, own: PoolSettings, now: float) -> Iterable[Infeasible[ConsolidationReason]]:

@@ -89,10 +89,10 @@ class CandidateNodes:
 
 def read_pools(view: ClusterView, settings: PlanSettings) -> dict[str, PoolRules]:
     """One pool that cannot be understood is closed; the others are not."""
-    found: dict[str, PoolRules] = {}
+    rules: dict[str, PoolRules] = {}
     for name, pool in view.pool_objects.items():
         if name in view.broken_pools:
-            found[name] = PoolRules(problem=view.broken_pools[name])
+            rules[name] = PoolRules(problem=view.broken_pools[name])
             continue
         try:
             own = pool_settings(pool)
@@ -100,16 +100,16 @@ def read_pools(view: ClusterView, settings: PlanSettings) -> dict[str, PoolRules
             wait = own.consolidate_after or (pool.spec.disruption or DEFAULT_DISRUPTION).consolidate_after
             durations.seconds_or_never(wait)
         except Invalid as error:
-            found[name] = PoolRules(problem=str(error))
+            rules[name] = PoolRules(problem=str(error))
             continue
-        found[name] = PoolRules(
+        rules[name] = PoolRules(
             own,
             policy,
             wait,
             own.consolidate_after_empty or wait,
             uses_condition=own.consolidate_after is None and own.consolidate_after_empty is None,
         )
-    return found
+    return rules
 
 
 def find_candidates(view: ClusterView, settings: PlanSettings, now: float) -> CandidateNodes:
@@ -146,8 +146,8 @@ class _Judge:
         number = np.maximum(pods.budget, 0)
         unready = (pods.flags & UNREADY) != 0
         one = (pods.budget >= 0) & none_allowed[number] & ~(frees[number] & unready)
-        found: Bools = ((pods.flags & EVICTABLE) != 0) & (one | (pods.budget == SEVERAL))
-        return found
+        held: Bools = ((pods.flags & EVICTABLE) != 0) & (one | (pods.budget == SEVERAL))
+        return held
 
     def judged(self) -> CandidateNodes:
         view = self._view
@@ -187,17 +187,17 @@ class _Judge:
 
     def _signals(self, row: int, machine: StateNode, empty: bool) -> _Signals:
         view, name = self._view, machine.name
-        found = _Signals(
+        signals = _Signals(
             empty, name in view.in_flight, name in view.nominated, self._is_quiet(row, machine, empty)
         )
         protecting, held_pod, claiming = self._protecting[row], self._held[row], self._claiming[row]
         if claiming >= 0:
-            found = found._replace(claiming_pod=view.pods.keys[claiming])
+            signals = signals._replace(claiming_pod=view.pods.keys[claiming])
         if protecting >= 0:
-            found = found._replace(protecting_pod=view.pods.keys[protecting])
+            signals = signals._replace(protecting_pod=view.pods.keys[protecting])
         if held_pod >= 0:
-            found = found._replace(held_pod=view.pods.keys[held_pod], held_by=self._held_by(held_pod))
-        return found
+            signals = signals._replace(held_pod=view.pods.keys[held_pod], held_by=self._held_by(held_pod))
+        return signals
 
     def _why(self, marks: NodeTraits, signals: _Signals) -> Infeasible[ConsolidationReason] | None:
         facts = self._facts(marks, signals)
@@ -312,10 +312,10 @@ class _Judge:
 
 def _first_by_row(view: ClusterView, chosen: Bools) -> list[int]:
     """By row, the first pod that is chosen; -1: none."""
-    found = np.full(view.snapshot.n, NONE, dtype=np.int64)
+    first = np.full(view.snapshot.n, NONE, dtype=np.int64)
     pods = np.flatnonzero(chosen)[::-1]
-    found[view.pods.rows[pods]] = pods
-    rows: list[int] = found.tolist()
+    first[view.pods.rows[pods]] = pods
+    rows: list[int] = first.tolist()
     return rows
 
 

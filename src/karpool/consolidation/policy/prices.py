@@ -17,12 +17,12 @@ HOURS_PER_MONTH = 730.0
 
 def worst_launch_price(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> float | None:
     """The most that a launch may cost: the dearest of the first capacity type that can be had."""
-    known = [offering for offering in offerings if offering.available and allows(offering)]
+    on_sale = [offering for offering in offerings if offering.available and allows(offering)]
     for capacity_type in LAUNCH_ORDER:
-        prices = [each.price_per_hour for each in known if each.capacity_type == capacity_type]
+        prices = [offering.price_per_hour for offering in on_sale if offering.capacity_type == capacity_type]
         if prices:
             usable = [usable_price(price) for price in prices]
-            found = [price for price in usable if price is not None]
+            priced = [price for price in usable if price is not None]
             # One that is not known might be the dearest.
-            return max(found) if len(found) == len(usable) else None
+            return max(priced) if len(priced) == len(usable) else None
     return None

@@ -77,17 +77,17 @@ def pool_totals(nodes: Iterable[PoolMember]) -> dict[str, PoolTotals]:
     members: dict[str, list[PoolMember]] = defaultdict(list)
     for node in nodes:
         members[node.pool].append(node)
-    return {pool: _totals_of(found) for pool, found in sorted(members.items())}
+    return {pool: _totals_of(nodes) for pool, nodes in sorted(members.items())}
 
 
 def _totals_of(nodes: list[PoolMember]) -> PoolTotals:
     prices = [usable_price(node.price_per_hour) for node in nodes]
-    known = [price for price in prices if price is not None]
+    priced = [price for price in prices if price is not None]
     return PoolTotals(
-        cost_per_hour=math.fsum(known),
+        cost_per_hour=math.fsum(priced),
         disruption=math.fsum(node.disruption for node in nodes),
         nodes=len(nodes),
-        unpriced=len(nodes) - len(known),
+        unpriced=len(nodes) - len(priced),
     )
 
 
@@ -128,13 +128,13 @@ def score_move(
         return MoveScore(0.0, 0.0, 0.0, threshold, approved=False)
     savings_fraction = _finite(savings_per_hour) / totals.cost_per_hour
     disruption_fraction = _finite(disruption) / totals.disruption
-    found = _ratio(savings_fraction, disruption_fraction)
+    score = _ratio(savings_fraction, disruption_fraction)
     return MoveScore(
         savings_fraction,
         disruption_fraction,
-        found,
+        score,
         threshold,
-        approved=found > 0 and found >= threshold - tolerance,
+        approved=score > 0 and score >= threshold - tolerance,
     )
 
 
@@ -143,8 +143,8 @@ def _ratio(savings_fraction: float, disruption_fraction: float) -> float:
         return 0.0
     if disruption_fraction <= 0:
         return math.inf
-    found = savings_fraction / disruption_fraction
-    return 0.0 if math.isnan(found) else found  # both overflowed
+    ratio = savings_fraction / disruption_fraction
+    return 0.0 if math.isnan(ratio) else ratio  # both overflowed
 
 
 def _finite(amount: float) -> float:
@@ -220,12 +220,12 @@ def score_sources(
             share = savings * (sum(price for price, _ in members) / total)
         disruption = sum(cost for _, cost in members)
         policy = policies[pool]
-        found = (
+        score = (
             score_move(share, disruption, totals.get(pool), policy.k, tolerance=tolerance)
             if policy.is_scored
             else None
         )
-        verdicts.append(PoolScore(pool, policy, share, disruption, found))
+        verdicts.append(PoolScore(pool, policy, share, disruption, score))
     return MoveVerdict(
         approved=bool(verdicts) and all(verdict.approved for verdict in verdicts),
         savings_per_hour=savings,
@@ -261,12 +261,12 @@ def ratios(prices: Floats, disruption: Floats) -> Floats:
 
     Every node disturbs at least 1.
     """
-    found: Floats = np.where(np.isfinite(prices), prices, 0.0) / disruption
-    return found
+    best: Floats = np.where(np.isfinite(prices), prices, 0.0) / disruption
+    return best
 
 
 def interleaved(groups: Mapping[str, Sequence[T]], first: Collection[str] = ()) -> list[T]:
     """One of each pool in turn. Pools in `first` were not reached the last time and come before others."""
     pools = [*(pool for pool in first if pool in groups), *(pool for pool in groups if pool not in first)]
     rounds = zip_longest(*(((group,) for group in groups[pool]) for pool in pools), fillvalue=())
-    return [each for turn in rounds for each in chain.from_iterable(turn)]
+    return [member for turn in rounds for member in chain.from_iterable(turn)]

@@ -117,18 +117,18 @@ class PoolSettings:
 
 def pool_settings(pool: NodePool) -> PoolSettings:
     """Raises Invalid naming the annotation."""
-    found = pool.annotations
-    kinds = _read(found, MOVES, parse_kinds, frozenset(("delete", "replace")))
+    annotations = pool.annotations
+    kinds = _read(annotations, MOVES, parse_kinds, frozenset(("delete", "replace")))
     return PoolSettings(
-        stopped=_read(found, STOP, parse_bool, False),
-        consolidate_after=_read(found, CONSOLIDATE_AFTER, _checked_wait, None),
-        consolidate_after_empty=_read(found, CONSOLIDATE_AFTER_EMPTY, _checked_wait, None),
-        budgets=_read(found, BUDGETS, parse_budgets, None),
-        windows=_read(found, MAINTENANCE_WINDOWS, parse_windows, ()),
-        rate=_read(found, DISRUPTION_RATE, parse_rate, None),
+        stopped=_read(annotations, STOP, parse_bool, False),
+        consolidate_after=_read(annotations, CONSOLIDATE_AFTER, _checked_wait, None),
+        consolidate_after_empty=_read(annotations, CONSOLIDATE_AFTER_EMPTY, _checked_wait, None),
+        budgets=_read(annotations, BUDGETS, parse_budgets, None),
+        windows=_read(annotations, MAINTENANCE_WINDOWS, parse_windows, ()),
+        rate=_read(annotations, DISRUPTION_RATE, parse_rate, None),
         delete="delete" in kinds,
         replace="replace" in kinds,
-        protect_young_targets=_read(found, PROTECT_YOUNG_TARGETS, parse_bool, None),
+        protect_young_targets=_read(annotations, PROTECT_YOUNG_TARGETS, parse_bool, None),
     )
 
 
