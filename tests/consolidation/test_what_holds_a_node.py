@@ -59,6 +59,28 @@ def test_the_node_is_explained_with_the_reason(name, capsys):
     assert HELD[name][1] in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["quantity-nan", "label-value", "malformed"])
+def test_capacity_counts_no_room_beside_a_pod_that_nobody_can_read(name, tmp_path, capsys):
+    def room(path: Path) -> tuple[int, int]:
+        workload = tmp_path / "pod.yaml"
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}
+        meta = {"name": "new", "namespace": "team"}
+        raw = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": [container]}}
+        workload.write_text(json.dumps(raw))
+        assert run(["capacity", "-f", str(workload), "--snapshot", str(path), "-o", "json"], "karpool") == 0
+        answer = json.loads(capsys.readouterr().out)
+        (existing,) = [place for place in answer["places"] if place["name"] == "existing nodes"]
+        return existing["room"], answer["unreadable_pods"]
+
+    documents = (SNAPSHOTS / f"{name}.yaml").read_text().split("---\n")
+    without = tmp_path / "without.yaml"
+    pods = [text for text in documents if "kind: Pod\n" in text and "nodeName: held" in text]
+    without.write_text("---\n".join(text for text in documents if text not in pods))
+    (free, unreadable), (empty, none) = room(SNAPSHOTS / f"{name}.yaml"), room(without)
+    assert (unreadable, none) == (1, 0)
+    assert empty - free == 20, "all of the 2 CPU of `held`"
+
+
 @pytest.mark.parametrize(
     "name", ["resource-claims", "quantity-nan", "label-value", "malformed", "unhealthy", "volume-limit"]
 )

@@ -4,14 +4,19 @@ import asyncio
 from typing import Any
 
 from karpool.consolidation.execution.record import MovePhase
+from karpool.model.karpenter.objects import DO_NOT_DISRUPT
 from karpool.model.kubernetes.api_resources import (
     CAPACITYBUFFERS_BETA,
+    DEPLOYMENTS,
     NODEOVERLAYS,
     NODEPOOLS,
+    NODES,
     PDBS,
+    PODS,
     PODTEMPLATES,
 )
 from tests.consolidation.executing import FREELY, Play, play
+from tests.fleet.living import deployment
 
 QUIET_SECONDS = 400  # of nothing: as long as a move from its plan to its end, several times
 
@@ -136,6 +141,66 @@ def test_the_last_node_of_a_zone_is_not_drained_into_a_deadlock() -> None:
         (record,) = await p.over()
         assert record.phase is MovePhase.DONE
         await p.running(4)
+        assert len(await p.stage.nodes()) == 1
+
+    play(story)
+
+
+async def lonely_pod(p: Play, **template: Any) -> str:
+    """A pod that would fit on the other node has one for itself; the name of its node."""
+    await p.stage.pool("general", types=("small",), disruption=FREELY)
+    await p.deploy("web", 2, cpu="1100m")
+    await p.running(2)
+    raw = deployment("lonely", 1, cpu="400m")
+    raw["spec"]["template"]["metadata"] |= template
+    await p.stage.admin.create(DEPLOYMENTS, raw)
+    await p.running(3)
+    (pod,) = [pod for pod in await p.stage.all_pods() if pod.labels["app"] == "lonely"]
+    on_node = [other.name for other in await p.stage.all_pods() if other.spec.node_name == pod.spec.node_name]
+    (web,) = [name for name in on_node if name != pod.name]
+    cheap = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-10"}}}
+    await p.stage.admin.patch(PODS, web, cheap, namespace="default")
+    await p.scale("web", 1)
+    await p.running(2)
+    return pod.spec.node_name
+
+
+def test_a_pod_that_asks_for_time_has_it_and_no_more() -> None:
+    async def story(p: Play) -> None:
+        held = await lonely_pod(p, annotations={DO_NOT_DISRUPT: "20m"})
+        p.start()
+        await asyncio.sleep(QUIET_SECONDS)
+        assert held in [node.name for node in await p.stage.nodes()]
+        assert "pod_do_not_disrupt" in await reasons(p)
+        await asyncio.sleep(1200)
+        records = await p.over()
+        assert [record.phase for record in records] == [MovePhase.DONE]
+        await p.running(2)
+        assert len(await p.stage.nodes()) == 1
+
+    play(story)
+
+
+def test_a_node_that_may_be_repaired_is_left_alone_until_it_is_well() -> None:
+    async def story(p: Play) -> None:
+        held = await lonely_pod(p)
+
+        async def say(status: str) -> None:
+            node = await p.stage.admin.get(NODES, held)
+            conditions = [each for each in node["status"]["conditions"] if each["type"] != "KernelReady"]
+            conditions.append({"type": "KernelReady", "status": status})
+            patch = {"status": {"conditions": conditions}}
+            await p.stage.admin.patch(NODES, held, patch, subresource="status")
+
+        await say("False")
+        p.start()
+        await asyncio.sleep(QUIET_SECONDS)
+        assert len(await p.stage.nodes()) == 2
+        assert await p.records() == [], "neither goes: the sick one stays, and receives no pods"
+        assert "unhealthy" in await reasons(p)
+        await say("True")
+        (record,) = await p.over()
+        assert record.phase is MovePhase.DONE
         assert len(await p.stage.nodes()) == 1
 
     play(story)
