@@ -1,9 +1,11 @@
 """The real systems Karpool is tried against: released Go modules, built by the Go tool chain.
 
 Each folder under `go/` is a module file set that pins one of them and names its programs
-with `tool` lines; there is no source in it. Programs are kept outside the checkout, under a
-name made of what they were built from, so that an unchanged pin is never built twice. A build
-that was interrupted goes on where it stopped: Go keeps what it fetched and compiled.
+with `tool` lines; there is no source in it. `KARPOOL_E2E_PEERS=previous` takes those under
+`go/previous` instead, where there is one: the systems Karpool was tried against before.
+Programs are kept outside the checkout, under a name made of what they were built from, so that
+an unchanged pin is never built twice. A build that was interrupted goes on where it
+stopped: Go keeps what it fetched and compiled.
 """
 
 import contextlib
@@ -23,9 +25,12 @@ from pathlib import Path
 from typing import IO
 
 MODULES = Path(__file__).parent / "go"
+NEWEST, PREVIOUS = "newest", "previous"
+DEFAULT = PREVIOUS
 LIMIT_SECONDS = 45 * 60.0  # for all of them; `KARPOOL_E2E_BUILD_SECONDS`
 _QUIET_SECONDS = 15.0  # between two lines of progress
 _TAIL_LINES = 12
+_FIRST_TO_FETCH = (1, 21)  # the first Go that fetches the Go a module asks for
 
 
 class NoPeers(Exception):
@@ -38,7 +43,7 @@ class NotYet(NoPeers):
 
 @dataclass(frozen=True)
 class Peer:
-    """One pinned module: its name here, its path, and what its programs are called."""
+    """One pinned module: its name here, its path without the major version, and its programs' names."""
 
     name: str
     module: str
@@ -47,14 +52,14 @@ class Peer:
 
 
 PEERS = (
-    Peer("etcd", "go.etcd.io/etcd/server/v3", ("server",)),
+    Peer("etcd", "go.etcd.io/etcd/server", ("server",)),
     Peer(
         "kubernetes",
         "k8s.io/kubernetes",
         ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
     ),
     Peer("kwok", "sigs.k8s.io/kwok", ("kwok",)),
-    Peer("helm", "helm.sh/helm/v3", ("helm",)),
+    Peer("helm", "helm.sh/helm", ("helm",)),
     Peer("karpenter", "sigs.k8s.io/karpenter", ("kwok",)),
     Peer(
         "karmada",
@@ -77,6 +82,14 @@ NAMES = tuple(peer.name for peer in PEERS)
 
 
 @dataclass(frozen=True)
+class Go:
+    """The program, and which Go it is to be (GOTOOLCHAIN)."""
+
+    program: str
+    tool_chain: str
+
+
+@dataclass(frozen=True)
 class Built:
     """Where a peer's programs and the files of its module are."""
 
@@ -95,8 +108,28 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "karpool-e2e"
 
 
+def chosen_set() -> str:
+    """Which systems: `KARPOOL_E2E_PEERS`, newest or previous."""
+    chosen = os.environ.get("KARPOOL_E2E_PEERS", "") or DEFAULT
+    if chosen not in (NEWEST, PREVIOUS):
+        raise NoPeers(f"KARPOOL_E2E_PEERS={chosen!r} is neither {NEWEST} nor {PREVIOUS}")
+    return chosen
+
+
+def folder_of(peer: Peer) -> Path:
+    """The module files of a peer in the chosen set; what did not change is in both sets."""
+    previous = MODULES / PREVIOUS / peer.name
+    return previous if chosen_set() == PREVIOUS and previous.is_dir() else MODULES / peer.name
+
+
+def versions() -> dict[str, str]:
+    """What the chosen set pins, by peer."""
+    return {peer.name: _pin(peer)[1] for peer in PEERS}
+
+
 def build_all(names: tuple[str, ...] = NAMES) -> dict[str, Built]:
     """Every named peer, built now or before; raises NoPeers."""
+    chosen_set()
     go = shutil.which("go")
     if unknown := set(names) - set(NAMES):
         raise NoPeers(f"no peer is called {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
@@ -107,8 +140,8 @@ def build_all(names: tuple[str, ...] = NAMES) -> dict[str, Built]:
             "and run `make e2e` again"
         )
     end = time.monotonic() + _limit()
-    _check_version(go, wanted, end)
-    return {peer.name: _built(go, peer, end) for peer in wanted}
+    installed = _installed(go, end)
+    return {peer.name: _built(Go(go, _tool_chain(installed, peer)), peer, end) for peer in wanted}
 
 
 def _limit() -> float:
@@ -132,16 +165,18 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _check_version(go: str, wanted: list[Peer], end: float) -> None:
-    """An old Go fetches the one a module asks for, unless it is older than that ability or may not."""
-    for peer in wanted:
-        found = _go(go, MODULES / peer.name, end, "env", "GOVERSION").strip().removeprefix("go")
-        needed = _go_line(peer)
-        if _numbers(found) < _numbers(needed):
-            raise NoPeers(
-                f"{go} is Go {found}, and {peer.name} needs {needed}: install Go {_needed(wanted)} or newer "
-                "(https://go.dev/dl), or let it fetch one itself with GOTOOLCHAIN=auto"
-            )
+def _installed(go: str, end: float) -> str:
+    """The Go that is here; asked outside any module, which could ask for another."""
+    version = _go(Go(go, "local"), Path(go).parent, end, "env", "GOVERSION").strip().removeprefix("go")
+    if _numbers(version) < _FIRST_TO_FETCH:
+        raise NoPeers(f"{go} is Go {version}: install Go {_needed(list(PEERS))} or newer (https://go.dev/dl)")
+    return version
+
+
+def _tool_chain(installed: str, peer: Peer) -> str:
+    """Images of Go forbid it to fetch another Go (GOTOOLCHAIN=local); a module that needs one names which."""
+    needed = _go_line(peer)
+    return "local" if _numbers(installed) >= _numbers(needed) else f"go{needed}"
 
 
 def _needed(wanted: list[Peer]) -> str:
@@ -149,7 +184,7 @@ def _needed(wanted: list[Peer]) -> str:
 
 
 def _go_line(peer: Peer) -> str:
-    found = re.search(r"^go (\S+)$", (MODULES / peer.name / "go.mod").read_text(), re.MULTILINE)
+    found = re.search(r"^go (\S+)$", (folder_of(peer) / "go.mod").read_text(), re.MULTILINE)
     return found.group(1) if found else "1.24"  # the first that knows `tool` lines
 
 
@@ -157,17 +192,17 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-def _built(go: str, peer: Peer, end: float) -> Built:
-    folder = MODULES / peer.name
+def _built(go: Go, peer: Peer, end: float) -> Built:
+    folder, (module, _) = folder_of(peer), _pin(peer)
     target = cache() / f"{peer.name}-{_digest(folder, peer.tags)}"
     if _missing(peer, target):
         with _alone():
             if _missing(peer, target):
                 _build(go, peer, target, end)
-    source = _go(go, folder, end, "list", "-m", "-f", "{{.Dir}}", peer.module).strip()
+    source = _go(go, folder, end, "list", "-m", "-f", "{{.Dir}}", module).strip()
     if not source:
-        _go(go, folder, end, "mod", "download", peer.module)
-        source = _go(go, folder, end, "list", "-m", "-f", "{{.Dir}}", peer.module).strip()
+        _go(go, folder, end, "mod", "download", module)
+        source = _go(go, folder, end, "list", "-m", "-f", "{{.Dir}}", module).strip()
     return Built(peer, target, Path(source))
 
 
@@ -175,11 +210,11 @@ def _missing(peer: Peer, target: Path) -> list[str]:
     return [program for program in peer.programs if not (target / program).exists()]
 
 
-def _build(go: str, peer: Peer, target: Path, end: float) -> None:
+def _build(go: Go, peer: Peer, target: Path, end: float) -> None:
     """Programs appear in their place only when they are whole."""
     started = time.monotonic()
-    folder = MODULES / peer.name
-    _say(f"building {peer.name} ({peer.module} {_version(folder, peer)})")
+    folder = folder_of(peer)
+    _say(f"building {peer.name} ({' '.join(_pin(peer))})")
     fresh = target.with_name(f"{target.name}.partial")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
@@ -195,12 +230,13 @@ def _build(go: str, peer: Peer, target: Path, end: float) -> None:
     _say(f"built {peer.name} in {time.monotonic() - started:.0f} s")
 
 
-def _go(go: str, folder: Path, end: float, *arguments: str, progress: str = "") -> str:
+def _go(go: Go, folder: Path, end: float, *arguments: str, progress: str = "") -> str:
     """Its output; says how far it is where `progress` names what is built, and ends it at `end`."""
     said: list[str] = []
     with subprocess.Popen(
-        [go, *arguments],
+        [go.program, *arguments],
         cwd=folder,
+        env={**os.environ, "GOTOOLCHAIN": go.tool_chain},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -276,12 +312,14 @@ def _digest(folder: Path, tags: str) -> str:
     return hashlib.sha256(pinned).hexdigest()[:12]
 
 
-def _version(folder: Path, peer: Peer) -> str:
+def _pin(peer: Peer) -> tuple[str, str]:
+    """The module's path with its major version, and its version."""
+    folder = folder_of(peer)
     for line in (folder / "go.mod").read_text().splitlines():
         words = line.removeprefix("require ").split()
-        if words[:1] == [peer.module]:
-            return words[1]
-    return "of an unknown version"
+        if len(words) > 1 and re.fullmatch(re.escape(peer.module) + r"(/v\d+)?", words[0]):
+            return words[0], words[1]
+    raise NoPeers(f"{folder}/go.mod requires no {peer.module}")
 
 
 if __name__ == "__main__":
