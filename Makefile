@@ -17,11 +17,13 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "could not create $(VENV); on Debian install the package python3-venv" >&2; exit 1; }
 
 $(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(BIN)/python
+	@echo "setup: installing what running needs into $(VENV)" >&2
 	@$(PIP) install --quiet --require-hashes -r requirements/runtime.txt
 	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
+	@echo "setup: installing what tests and checks need into $(VENV)" >&2
 	@$(PIP) install --quiet --require-hashes -r requirements/dev.txt
 	@touch $@
 
