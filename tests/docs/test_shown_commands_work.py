@@ -28,6 +28,7 @@ from karpool.cli.exit_codes import NO
 from karpool.cli.main import run
 from karpool.manager import shutdown
 from karpool.manager.stop import Stop
+from karpool_fleet.simulation import ready_scenarios
 from tests.docs.served import Served, grpcurl
 from tests.docs.shown_commands import PAGES, ROOT, Shown, Stage, pipelines, shown_on
 from tests.docs.world import WAITING, World
@@ -80,6 +81,7 @@ def briefly(main: Callable[[Stop], Awaitable[T]], *, loop_factory: object = None
 def here(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(world.folder)
     monkeypatch.setenv("KUBECONFIG", str(world.folder / "config"))
+    monkeypatch.setattr(ready_scenarios, "FOLDER", world.folder / "scenarios")
     # All are imported before anything is patched, or they would keep the patched one for good. Those that
     # import it when they run take it from `shutdown`.
     names = [module.name for module in pkgutil.walk_packages(karpool.cli.__path__, "karpool.cli.")]

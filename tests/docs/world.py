@@ -16,6 +16,7 @@ from karpool.gpu.records.scale_up_object import definition, to_object
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
+from karpool_fleet.simulation import ready_scenarios
 from tests.docs.shown_commands import ROOT
 from tests.estimator.serving import node
 from tests.kubectl.serving import RunningServer
@@ -147,11 +148,12 @@ class World:
         """The shipped ones, for two minutes and one variant, and without what they expect of whole days."""
         folder = self.folder / "scenarios"
         folder.mkdir()
-        for path in (ROOT / "scenarios").glob("*.yaml"):
+        shipped = ready_scenarios.FOLDER
+        for path in shipped.glob("*.yaml"):
             scenario = yaml.load(path.read_text(), yaml.CSafeLoader) | {"duration": "2m"}
             short = {key: value for key, value in scenario.items() if key not in ("expect", "measureFrom")}
             short["variants"] = (short.get("variants") or [])[:1]
             (folder / path.name).write_text(yaml.safe_dump(short))
-        pods = (ROOT / "scenarios" / "example-pods.csv").read_bytes()
+        pods = (shipped / "example-pods.csv").read_bytes()
         (folder / "example-pods.csv").write_bytes(pods)
         (self.folder / "pods.csv.gz").write_bytes(gzip.compress(pods))

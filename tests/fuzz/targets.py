@@ -37,6 +37,7 @@ from karpool.wire.proto import explain_pb2
 from karpool_fleet.apiserver.storage import journal_file
 from karpool_fleet.clusters.fleet_file import parse_fleet
 from karpool_fleet.clusters.strict_file import FleetError
+from karpool_fleet.simulation.ready_scenarios import FOLDER
 from karpool_fleet.simulation.scenario_file import parse_scenario
 from tests.consolidation.plans import plan
 from tests.consolidation.test_steps_of_a_move import record_of
@@ -210,7 +211,7 @@ TARGETS = (
     Target(
         "fleet file", parse_fleet, (FleetError,), ((ROOT / "src/karpool_fleet/tour/fleet.yaml").read_bytes(),)
     ),
-    Target("scenario", parse_scenario, (FleetError,), ((ROOT / "scenarios/pool-limits.yaml").read_bytes(),)),
+    Target("scenario", parse_scenario, (FleetError,), ((FOLDER / "pool-limits.yaml").read_bytes(),)),
     Target("catalogue", read_catalogue, (Invalid,), ((FIXTURES / "catalogue.yaml").read_bytes(),)),
     Target("contract", read_contract, (Invalid,), (_CONTRACT,)),
     Target("price table", read_prices, (Invalid,), (b"region,type,spot\neu-west-1,m5.large,0.1\n",)),

@@ -1,16 +1,14 @@
 """The ready scenarios, played as far as it takes to see what each is there to show."""
 
 import json
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from karpool.cli.embedded.simulate import unmet
 from karpool_fleet.simulation.engine import simulate
+from karpool_fleet.simulation.ready_scenarios import FOLDER
 from karpool_fleet.simulation.scenario_file import read_scenario
-
-FOLDER = Path(__file__).parents[2] / "scenarios"
 
 
 def part_of(name, duration, variant=None, **changes):

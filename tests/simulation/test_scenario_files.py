@@ -1,16 +1,15 @@
 """Scenario files are checked as a whole, and whatever is wrong has its line."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool_fleet.clusters.strict_file import FleetError
+from karpool_fleet.simulation.ready_scenarios import FOLDER
 from karpool_fleet.simulation.scenario_file import merged, parse_scenario, read_scenario
 from tests.simulation.small import scenario
 
-READY = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
+READY = sorted(FOLDER.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", READY, ids=lambda path: path.stem)

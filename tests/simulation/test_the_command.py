@@ -213,3 +213,28 @@ def test_a_variant_keeps_its_colour_where_another_has_nothing_to_draw():
     drawn = over_time([result("calm", [0, 0]), result("wild", [0, 5])], "evictions")
     assert drawn.count("<polyline") == 2
     assert re.search(r'class="l1"[^>]*><title>wild', drawn)
+
+
+def test_shipped_scenarios_are_listed_and_played_by_name_from_anywhere(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["simulate", "--list"], "karpool") == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert {"consolidation-policies", "trace"} <= set(names)
+    for name in names:
+        assert run(["simulate", name, "--check"], "karpool") == 0, name
+        assert f"{name}.yaml" in capsys.readouterr().err
+
+
+def test_a_file_here_is_meant_before_a_shipped_scenario_of_its_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace").write_text(QUIET)
+    assert run(["simulate", "trace", "-o", "json"], "karpool") == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "Tiny <b>title</b>"
+
+
+def test_a_name_that_is_nothing_says_where_names_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["simulate", "nothing"], "karpool") == 2
+    assert "karpool simulate --list" in capsys.readouterr().err
+    assert run(["simulate"], "karpool") == 2
+    assert "karpool simulate --list" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from typing import Self
 import click
 import msgspec
 import structlog
+from click.shell_completion import CompletionItem
 
 from karpool.cli.embedded import simulate_html, simulate_spread, simulate_svg
 from karpool.cli.exit_codes import CommandFailed
@@ -19,6 +20,7 @@ from karpool.kube.clock import RealClock
 from karpool.model.errors import Invalid
 from karpool_fleet.simulation.engine import simulate as run
 from karpool_fleet.simulation.figures import FIGURES, Result, document, shown, titled
+from karpool_fleet.simulation.ready_scenarios import ready_scenarios, scenario_path
 from karpool_fleet.simulation.scenario_file import Expectation, Named, Trace, check_scenario, read_scenario
 from karpool_fleet.simulation.traces import check_traces
 
@@ -47,10 +49,16 @@ SHOW_AFTER_SECONDS = 2.0
 
 
 @click.command(
-    epilog="Examples: karpool simulate scenarios/consolidation-policies.yaml;  "
-    "karpool simulate scenarios/trace.yaml --trace pods.csv.gz -o html > report.html"
+    epilog="Examples: karpool simulate --list;  karpool simulate consolidation-policies;  "
+    "karpool simulate trace --trace pods.csv.gz -o html > report.html;  karpool simulate my-scenario.yaml"
 )
-@click.argument("scenario", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument(
+    "scenario",
+    required=False,
+    type=click.Path(path_type=Path, dir_okay=False),
+    shell_complete=lambda _context, _parameter, typed: _completed(typed),
+)
+@click.option("--list", "listing", is_flag=True, help="Name the scenarios that are shipped, and end.")
 @click.option(
     "-o",
     "--output",
@@ -77,7 +85,8 @@ SHOW_AFTER_SECONDS = 2.0
 )
 @click.option("--check", is_flag=True, help="Only say whether the file is right.")
 def simulate(
-    scenario: Path,
+    scenario: Path | None,
+    listing: bool,
     output: str,
     variants: tuple[str, ...],
     seeds: tuple[int, ...],
@@ -89,28 +98,57 @@ def simulate(
 ) -> None:
     """Play a scenario: clusters, autoscalers and all controllers, days in seconds.
 
-    Every variant of the scenario is run and shown beside the others. Exits with 1 when something that the
-    scenario expects did not come true.
+    SCENARIO is a file, or the name of a shipped one (see --list). Every variant of the scenario is run and
+    shown beside the others. Exits with 1 when something that the scenario expects did not come true.
     """
     _hush()
-    different: list[int | None] = list(dict.fromkeys(seeds))
-    if len(different) > 1 and output == "html":
-        raise click.UsageError("--seed: several seeds are shown with -o table, wide, json, yaml or svg")
-    chosen = _chosen(read_scenario(scenario), variants)
-    found = [_changed(variant, seed, duration, trace) for seed in different or [None] for variant in chosen]
-    for variant in found:
-        check_traces(variant.scenario, scenario.parent)
-    if check:
-        note(f"{scenario}: {', '.join(variant.name for variant in chosen)}: all right")
+    if listing:
+        emit(columns(["NAME", "PLAYS"], [[name, played.title] for name, played in ready_scenarios()]))
         return
-    results = [_played(named, scenario.parent, catalogue, keep_log=decisions is not None) for named in found]
+    if scenario is None:
+        raise click.UsageError(
+            "name a scenario file or a shipped scenario; karpool simulate --list shows those"
+        )
+    scenario = scenario_path(scenario)
+    if not scenario.suffix and not scenario.exists():
+        raise click.UsageError(
+            f"{scenario} is neither a file nor a shipped scenario; karpool simulate --list shows those"
+        )
+    if len(set(seeds)) > 1 and output == "html":
+        raise click.UsageError("--seed: several seeds are shown with -o table, wide, json, yaml or svg")
+    runs = planned_runs(scenario, variants, seeds, duration, trace)
+    if check:
+        note(f"{scenario}: {', '.join(dict.fromkeys(named.name for named in runs))}: all right")
+        return
+    results = [_played(named, scenario.parent, catalogue, keep_log=decisions is not None) for named in runs]
     if decisions is not None:
         _write(decisions, results)
-    first = found[0].scenario
+    first = runs[0].scenario
     broken = [line for result in results for line in unmet(first.expect, result)]
-    emit(_rendered(first.title or scenario.stem, first.description, results, broken, output))
+    emit(rendered(first.title or scenario.stem, first.description, results, broken, output))
     if broken:
         raise CommandFailed("not as expected: " + "; ".join(broken))
+
+
+def planned_runs(
+    scenario: Path,
+    variants: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    duration: str | None = None,
+    trace: Path | None = None,
+) -> list[Named]:
+    """Every chosen variant with every seed, checked together with its traces."""
+    chosen = _chosen(read_scenario(scenario), variants)
+    different: list[int | None] = list(dict.fromkeys(seeds))
+    runs = [_changed(variant, seed, duration, trace) for seed in different or [None] for variant in chosen]
+    for named in runs:
+        check_traces(named.scenario, scenario.parent)
+    return runs
+
+
+def _completed(typed: str) -> list[CompletionItem]:
+    names = [name for name, _ in ready_scenarios() if name.startswith(typed)]
+    return [*map(CompletionItem, names), CompletionItem(typed, type="file")]
 
 
 def _hush() -> None:
@@ -240,7 +278,7 @@ def _write(path: Path, results: Sequence[Result]) -> None:
                 file.write(line + b"\n")
 
 
-def _rendered(
+def rendered(
     title: str, description: str, results: Sequence[Result], broken: Sequence[str], output: str
 ) -> str:
     several = len({result.seed for result in results if result.variant == results[0].variant}) > 1
