@@ -7,7 +7,7 @@ WORKERS ?= 3
 LIVES ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test explore e2e bench-real check format bench soak chaos soak-30d nightly fuzz mutate sbom audit manifests vectors lock clean
+.PHONY: help setup setup-dev up test explore e2e bench-real check format bench soak chaos soak-30d nightly fuzz mutate release browser chart workflows docs sbom audit manifests vectors lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,18 @@ fuzz: setup-dev ## look for hostile inputs: make fuzz [SECONDS=60], for each rea
 
 mutate: setup-dev ## plant mistakes in decision code: make mutate [PATHS=...] [SAMPLE=150] [SEED=1]
 	@$(BIN)/python tools/mutate.py $(PATHS) --sample $(or $(SAMPLE),150) --seed $(or $(SEED),1)
+
+release: setup-dev ## build everything that is published into dist/ and verify it: make release [TAG=v0.1.0]
+	@$(BIN)/python tools/release.py $(if $(TAG),--tag "$(TAG)")
+
+browser: setup-dev ## the tests that drive Chromium, with pictures in build/screenshots
+	@KARPOOL_SCREENSHOTS="$${KARPOOL_SCREENSHOTS:-build/screenshots}" $(BIN)/python -m pytest -q tests/dashboard
+
+chart: setup-dev ## the tests of the chart, manifests, roles and alerts
+	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/deploy
+
+workflows: ## lint the workflows (needs Go, which fetches actionlint)
+	@GOFLAGS= go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 .github/workflows/*.yaml
 
 sbom: setup-dev ## print a bill of materials (CycloneDX)
 	@$(BIN)/python tools/sbom.py

@@ -86,8 +86,12 @@ def member(
     users: Sequence[str] = (),
     instance_types: Sequence[Mapping[str, Any]] = (),
     flags: Sequence[str] = (),
+    karpenter_env: Mapping[str, str] | None = None,
 ) -> Iterator[Member]:
-    """A cluster whose pods are scheduled and start, with Karpenter when it has something to buy."""
+    """A cluster whose pods are scheduled and start, with Karpenter when it has something to buy.
+
+    `karpenter_env` sets its options: `{"IGNORE_DRA_REQUESTS": "false"}`, or `feature_gates("NodeOverlay")`.
+    """
     with (
         api_server(
             peers["kubernetes"], folder, etcd_url, name, users, flags, controllers=(), scheduler=True
@@ -109,9 +113,15 @@ def member(
         running.callback(kwok.kill)
         cluster = Member(server, kubectl)
         if instance_types:
-            cluster.karpenter = karpenter(peers["karpenter"], server, kubectl, instance_types)
+            cluster.karpenter = karpenter(peers["karpenter"], server, kubectl, instance_types, karpenter_env)
             running.callback(cluster.karpenter.kill)
         yield cluster
+
+
+def feature_gates(*more: str) -> dict[str, str]:
+    """The gates that scenarios rely on, and more of them: for the environment of Karpenter."""
+    gates = ("CapacityBuffer", "StaticCapacity", "SpotToSpotConsolidation", *more)
+    return {"FEATURE_GATES": ",".join(f"{gate}=true" for gate in gates)}
 
 
 def karpenter(
@@ -146,7 +156,7 @@ def karpenter(
             "METRICS_PORT": str(free_port()),
             "HEALTH_PROBE_PORT": str(health),
             "LOG_LEVEL": "info",
-            "FEATURE_GATES": "CapacityBuffer=true,StaticCapacity=true,SpotToSpotConsolidation=true",
+            **feature_gates(),
             **(env or {}),
         },
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+import karpool
 from karpool.cli.main import commands
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,10 +72,12 @@ _NO_MODULE = re.compile(r"karpool\.(dev|estimator\.v1|scheduler\.plugins)\b")
 
 
 def _is_there(name: str) -> bool:
-    """A file or folder, a module, or something that a module defines."""
+    """A file or folder, a module, something that a module defines, or a public name."""
     path = ROOT / name
     source = ROOT / "src" / name.replace(".", "/")
     modules = (source, source.parent) if "/" not in name else (ROOT / "src" / name,)
+    if name.removeprefix("karpool.") in dir(karpool):
+        return True
     return path.exists() or source.is_dir() or any(module.with_suffix(".py").is_file() for module in modules)
 
 

@@ -1,4 +1,5 @@
-"""Writes docs/cli.md, docs/metrics.md, options and schema of the chart: python tools/build_reference.py
+"""Writes docs/cli.md, docs/metrics.md, and options, schema and README of the chart:
+python tools/build_reference.py
 
 Commands and flags are read from the command line itself, metrics from what each process registers, the
 schema of values from the options of controllers. A test makes them again and compares.
@@ -333,11 +334,102 @@ def _argument(field: OptionField, key: str) -> str:
     return f"{{{{- {block} .{key} }}}}\n- {shown}\n{{{{- end }}}}\n"
 
 
+def scale_up_definition() -> str:
+    """The program's own, in the chart: Helm warns of links that leave it."""
+    return (DOCS.parent / "src/karpool/gpu/data/scaleups.yaml").read_text()
+
+
+# The chart's README
+
+_README_HEAD = """# Karpool's chart
+
+The capacity brain of a Kubernetes fleet: estimators, scheduler, descheduler, consolidator, GPU scaler and
+dashboard. Every component is off until it is chosen; those that write have roles of their own, and the
+consolidator only plans until `consolidator.dryRun=false`.
+
+```
+helm install karpool karpool-chart-0.1.0.tgz -n karpool-system --create-namespace \\
+  --set image.repository=REGISTRY/karpool --set consolidator.enabled=true
+helm test karpool -n karpool-system
+```
+
+`helm test` asks every chosen component whether it answers. CRDs are upgraded with the chart and stay when it
+is removed. The documentation, `docs/install.md` of the sources, says which component belongs into which
+cluster, and what each of them may do.
+
+Certificates between schedulers and estimators come from cert-manager (`certManager.enabled`, renewed by it)
+or from Secrets that you make (`estimator.tls.secretName`, `scheduler.estimators.tls.secretName`). Files are
+read again when they change, so that a renewed Secret needs no restart; a kubeconfig of a member cluster names
+its token as `tokenFile` for the same reason.
+
+## Values
+
+Keys at the top are defaults for all components; the same key inside a component wins. Made from
+`values.yaml` by `python tools/build_reference.py`.
+"""
+_LINE = re.compile(r"^( *)([A-Za-z]+):.*?(?: +# (.*))?$")
+
+
+def chart_readme() -> str:
+    """A table for each part of the values, with the comments beside them."""
+    text = (DOCS / _CHART / "values.yaml").read_text()
+    about = _comments(text)
+    single: list[str] = []
+    parts: list[str] = []
+    for key, value in yaml.safe_load(text).items():
+        if not isinstance(value, dict) or not value:
+            single.append(_value_row((key,), value, about))
+            continue
+        rows = "".join(_value_row(path, leaf, about) for path, leaf in _leaves((key,), value))
+        parts.append(
+            f"\n### {key}\n\n{about.get((key, ''), '')}\n\n{_VALUES_TABLE}{rows}".replace("\n\n\n", "\n")
+        )
+    return f"{_README_HEAD}\n{_VALUES_TABLE}{''.join(single)}{''.join(parts)}"
+
+
+_VALUES_TABLE = "| Value | Default | |\n|---|---|---|\n"
+_Path = tuple[str, ...]
+
+
+def _comments(text: str) -> dict[_Path, str]:
+    """What stands beside each value; what stands above a part, under its name and an empty one."""
+    about: dict[_Path, str] = {}
+    above: list[str] = []
+    path: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            above.append(line.removeprefix("#").strip())
+        elif match := _LINE.match(line):
+            indent, key, beside = match.groups(default="")
+            path[len(indent) // 2 :] = [key]
+            about[tuple(path)] = beside
+            about[key, ""] = " ".join(above)
+            above = []
+        else:
+            above = []
+    return about
+
+
+def _leaves(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
+    if isinstance(value, dict) and value and len(path) < 3:
+        for key, inner in value.items():
+            yield from _leaves((*path, key), inner)
+    else:
+        yield path, value
+
+
+def _value_row(path: _Path, value: Any, about: dict[_Path, str]) -> str:
+    beside = about.get(path) or (about.get((path[0], ""), "") if len(path) == 1 else "")
+    return f"| `{'.'.join(path)}` | `{_plain(json.dumps(value))}` | {_plain(beside)} |\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "metrics.md": metrics_page,
     str(_CHART / "values.schema.json"): values_schema,
     str(_CHART / "templates" / "_options.tpl"): chart_options,
+    str(_CHART / "README.md"): chart_readme,
+    str(_CHART / "files" / "scaleups.yaml"): scale_up_definition,
 }
 
 

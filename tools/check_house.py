@@ -21,7 +21,13 @@ DOCSTRING_LINES_MAX = 6  # of text: what it is for, and where to start; more bel
 GENERATED = "_pb2"
 
 # Used from outside of this repository. Everything else must be reachable from a command.
-API: Mapping[str, str] = {}
+API: Mapping[str, str] = {
+    "karpool.api.cluster:open_cluster": "notebooks and scripts: docs/python.md",
+    "karpool.api.simulation:simulate": "notebooks and scripts: docs/python.md",
+    "karpool.plugins:SchedulerPlugin": "plugins of other packages: docs/plugins.md",
+    "karpool.plugins:FiltersClusters": "plugins of other packages: docs/plugins.md",
+    "karpool.plugins:ScoresClusters": "plugins of other packages: docs/plugins.md",
+}
 
 Symbol = tuple[str, str]  # module and name; an empty name is the module itself
 

@@ -2,6 +2,9 @@
 
 import shutil
 import subprocess
+import sys
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -298,3 +301,91 @@ def test_other_backends_and_autoscalers_bring_their_own_rights() -> None:
 def test_host_components_live_where_karmada_does() -> None:
     for folder in ("estimator", "scheduler", "descheduler"):
         assert {each["metadata"]["namespace"] for each in objects(folder)} == {HOST}
+
+
+def test_no_link_leaves_the_chart() -> None:
+    """Helm warns of each on every command."""
+    assert [path for path in build_manifests.CHART.rglob("*") if path.is_symlink()] == []
+
+
+def test_the_chart_says_who_made_it() -> None:
+    chart = yaml.safe_load((build_manifests.CHART / "Chart.yaml").read_text())
+    assert chart["home"].startswith("https://")
+    assert chart["icon"].endswith(".svg")
+    assert chart["sources"]
+    assert chart["maintainers"]
+
+
+_PAGE: Object = {
+    "enabled": True,
+    "token": {"secretName": "token"},
+    "tls": {"secretName": "tls"},
+    "ingress": {"enabled": True, "className": "nginx", "hosts": ["a.example.com"], "tlsSecretName": "a-tls"},
+    "gateway": {"enabled": True, "parentRefs": [{"name": "public"}], "hosts": ["b.example.com"]},
+}
+
+
+@rendered
+@pytest.mark.parametrize(("insecure", "port"), [(False, 443), (True, 80)])
+def test_the_page_is_routed_to_where_it_is_served(insecure: bool, port: int) -> None:
+    assert HELM is not None
+    page = {**_PAGE, "tls": {"secretName": "" if insecure else "tls", "insecure": insecure}}
+    found = {each["kind"]: each for each in template(HELM, values={"dashboard": page})}
+    service = next(each for each in template(HELM, values={"dashboard": page}) if each["kind"] == "Service")
+    assert [entry["port"] for entry in service["spec"]["ports"]] == [port]
+    name = service["metadata"]["name"]
+    ingress, route = found["Ingress"]["spec"], found["HTTPRoute"]["spec"]
+    (rule,) = ingress["rules"]
+    (path,) = rule["http"]["paths"]
+    assert (rule["host"], path["path"]) == ("a.example.com", "/")
+    assert path["backend"]["service"] == {"name": name, "port": {"number": port}}
+    assert ingress["ingressClassName"] == "nginx"
+    assert ingress["tls"] == [{"secretName": "a-tls", "hosts": ["a.example.com"]}]
+    assert route["hostnames"] == ["b.example.com"]
+    assert route["rules"][0]["backendRefs"] == [{"name": name, "port": port}]
+
+
+@rendered
+@pytest.mark.parametrize("missing", [("ingress", "hosts"), ("gateway", "hosts"), ("gateway", "parentRefs")])
+def test_a_route_to_nowhere_is_refused(missing: tuple[str, str]) -> None:
+    assert HELM is not None
+    part, key = missing
+    page = {**_PAGE, part: {**_PAGE[part], key: []}}
+    with pytest.raises(NoHelm, match=f"dashboard.{part}.{key}"):
+        template(HELM, values={"dashboard": page})
+
+
+@rendered
+def test_helm_test_asks_every_chosen_component_at_its_service() -> None:
+    assert HELM is not None
+    found = template(HELM, values={**build_manifests.VALUES, "serviceMonitor": {"enabled": False}})
+    (pod,) = (each for each in found if each["kind"] == "Pod")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    script, *urls = pod["spec"]["containers"][0]["args"]
+    compile(script, "test", "exec")
+    asked = {
+        (host.partition(".")[0], path)
+        for _, host, path in (url.replace("//", "/").split("/") for url in urls)
+    }
+    hosts = {host.partition(":")[0] for host, _ in asked}
+    assert hosts == {each["metadata"]["name"] for each in found if each["kind"] == "Service"}
+    assert not [each for each in template(HELM) if each["kind"] == "Pod"]  # nothing is chosen, nothing to ask
+
+
+@rendered
+def test_what_helm_test_runs_tells_answers_from_silence() -> None:
+    assert HELM is not None
+    found = template(HELM, values=build_manifests.VALUES)
+    (script,) = (each["spec"]["containers"][0]["args"][0] for each in found if each["kind"] == "Pod")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    answering = f"http://127.0.0.1:{server.server_port}/"
+    try:
+        for urls, silent in (([answering], 0), ([answering, "http://127.0.0.1:1/"], 1)):
+            done = subprocess.run(
+                [sys.executable, "-I", "-c", script, *urls], capture_output=True, check=False
+            )
+            assert done.returncode == silent
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -10,13 +10,18 @@ the annotation. The annotations come from a watch, so a request costs no API cal
 
 from collections.abc import Sequence
 
-from karpool.estimator.plugins.interface import Estimate, EstimateCode, PluginRole, no_opinion
-from karpool.estimator.plugins.registry import PluginSettings
-from karpool.estimator.question import EstimateQuestion
-from karpool.kube.watch.informer import ObjectChange
-from karpool.kube.watched import WatchedKind
-from karpool.model.kubernetes.api_resources import NAMESPACES
-from karpool.model.kubernetes.meta import WireObject
+from karpool.plugins import (
+    NAMESPACES,
+    Estimate,
+    EstimateCode,
+    EstimateQuestion,
+    ObjectChange,
+    PluginRole,
+    PluginSettings,
+    WatchedKind,
+    WireObject,
+    no_opinion,
+)
 
 ANNOTATION = "example.com/replica-ceiling"
 
