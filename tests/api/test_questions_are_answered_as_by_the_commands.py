@@ -125,7 +125,7 @@ def test_what_cannot_be_answered_says_why(cluster, monkeypatch, ask, says):
 
 
 def test_a_page_obeys_no_name_of_a_cluster(tmp_path):
-    fleet = json.loads(FLEET.read_text().replace("general-0", "<script>alert(1)</script>"))
+    fleet = json.loads(FLEET.read_text().replace("m7i.2xlarge", "<script>alert(1)</script>"))
     (tmp_path / "fleet.json").write_text(json.dumps(fleet))
     page = karpool.open_cluster(tmp_path / "fleet.json").nodes()._repr_html_()
     assert "<script>" not in page
