@@ -87,6 +87,10 @@ browser: setup-dev ## the tests that drive Chromium, with pictures in build/scre
 chart: setup-dev ## the tests of the chart, manifests, roles and alerts
 	@$(BIN)/python -m pytest -q -n $(WORKERS) tests/deploy
 
+docs: ## build the documentation as a site that needs no network: build/site/index.html
+	@test -x build/docs-venv/bin/mkdocs || { $(PYTHON) -m venv build/docs-venv && build/docs-venv/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements/docs.txt; }
+	@NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --quiet --strict
+
 workflows: ## lint the workflows (needs Go, which fetches actionlint)
 	@GOFLAGS= go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 .github/workflows/*.yaml
 
@@ -108,6 +112,7 @@ vectors: setup-dev ## run golden vectors: make vectors VECTORS=DIR [KINDS=a,b]
 lock: ## refresh the lock files (needs uv)
 	uv pip compile pyproject.toml --group build -p 3.11 --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/runtime.txt
 	uv pip compile pyproject.toml --group dev -p 3.11 --universal --generate-hashes --no-emit-index-url --no-header -q -c requirements/runtime.txt -o requirements/dev.txt
+	uv pip compile --group docs -p 3.11 --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/docs.txt
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .mutation bench/results

@@ -36,7 +36,7 @@ from tests.docs.world import WAITING, World
 T = TypeVar("T")
 KUBECTL = shutil.which("kubectl")
 SERVING_SECONDS = 0.5
-LEFT_OUT = 4  # the image (Podman and a registry), the fleet of real systems, the audit (a service)
+LEFT_OUT = 6  # the image (Podman, a registry), the fleet of real systems, the audit (a service), a release
 # Ports that are free whoever else runs here.
 ANYWHERE = {
     "estimator": ("--server-port=0", "--metrics-bind-address=0", "--health-probe-bind-address=0"),
