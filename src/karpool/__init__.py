@@ -13,9 +13,9 @@ __version__ = "0.1.0"
 # Imported when somebody asks for it: every command imports this package first. Types are in the stub beside.
 _API = {
     "Answer": "karpool.api.answers",
-    "CapacityAnswer": "karpool.api.cluster",
     "CountAnswer": "karpool.api.cluster",
     "ExplainAnswer": "karpool.api.cluster",
+    "FitAnswer": "karpool.api.cluster",
     "KarpoolError": "karpool.api.answers",
     "OpenCluster": "karpool.api.cluster",
     "PlanAnswer": "karpool.api.cluster",

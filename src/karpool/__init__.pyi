@@ -1,8 +1,8 @@
 from karpool.api.answers import Answer as Answer
 from karpool.api.answers import KarpoolError as KarpoolError
-from karpool.api.cluster import CapacityAnswer as CapacityAnswer
 from karpool.api.cluster import CountAnswer as CountAnswer
 from karpool.api.cluster import ExplainAnswer as ExplainAnswer
+from karpool.api.cluster import FitAnswer as FitAnswer
 from karpool.api.cluster import OpenCluster as OpenCluster
 from karpool.api.cluster import PlanAnswer as PlanAnswer
 from karpool.api.cluster import UsageAnswer as UsageAnswer

@@ -10,10 +10,11 @@ import msgspec
 
 from karpool.api.answers import Answer, CommandAnswer, KarpoolError, Row
 from karpool.api.waiting import own_errors, wait_for
-from karpool.cli.cluster_source import LoadedCluster, load_cluster
+from karpool.cli.cluster_source import LoadedCluster
 from karpool.cli.inspect import capacity as capacity_command
 from karpool.cli.inspect import explain_node, top
 from karpool.cli.inspect import plan as plan_command
+from karpool.cli.inspect.workload_source import Workload, workloads_of_file, workloads_of_objects
 from karpool.cli.options.cluster import ClusterOptions
 from karpool.cluster.cluster import Cluster
 from karpool.consolidation.execution.stop_switch import StopSwitch
@@ -25,14 +26,13 @@ from karpool.consolidation.policy.policy import PolicyName
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ASPECTS, view_of
-from karpool.estimator.capacity import CapacityAnalyzer, CapacityPlace, CapacityReport, CapacityVerdict
+from karpool.estimator.capacity import CapacityPlace, CapacityReport, CapacityVerdict
 from karpool.estimator.plugins.interface import EXISTING_NODES
 from karpool.manager.options import read_fields
 from karpool.model.infeasible import Infeasible
-from karpool.provisioning.market_file import market_of
 
 _OF_THE_CLUSTER = ("region", "catalogue", "contract")  # said when it was opened
-Workload = str | PathLike[str] | Mapping[str, Any]
+WorkloadSource = str | PathLike[str] | Mapping[str, Any]
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,7 +57,7 @@ class CountAnswer(Answer):
 
 
 @dataclass(frozen=True, repr=False)
-class CapacityAnswer(CommandAnswer):
+class FitAnswer(CommandAnswer):
     """Whether so many replicas fit: now, after scale-up, or not."""
 
     report: CapacityReport
@@ -153,16 +153,14 @@ class OpenCluster:
         """Read the file, or list the live cluster, again."""
         switch = StopSwitch()
         with own_errors():
-            core, picture, clock = capacity_command.prepare_capacity(
-                market_of(*self._market), aspects=ASPECTS
-            )
-            loaded = wait_for(load_cluster(self._options, picture, (switch.watch,)))
-        if loaded.as_of is not None:
-            clock.seconds = loaded.as_of
-        self._core: CapacityAnalyzer = core
-        self._picture: Cluster = picture
+            catalogue, region, contract = self._market
+            market = capacity_command.MarketOptions(region=region, catalogue=catalogue, contract=contract)
+            picture = capacity_command.capacity_picture(market, aspects=capacity_command.ASPECTS | ASPECTS)
+            loaded = wait_for(picture.load(self._options, (switch.watch,)))
+        self._capacity = picture
+        self._picture: Cluster = picture.cluster
         self._loaded: LoadedCluster = loaded
-        self._now = clock.now()
+        self._now = picture.clock.now()
         self._stop = switch.reason()
 
     @property
@@ -186,27 +184,33 @@ class OpenCluster:
         """The same by NodePool, as `karpool top pools`."""
         return self._usage("pools")
 
-    def count(self, workload: Workload, *, namespace: str = "") -> CountAnswer:
+    def count(self, workload: WorkloadSource, *, namespace: str = "") -> CountAnswer:
         """How many replicas of a workload fit."""
         report = self.capacity(workload, namespace=namespace).report
         now = sum(place.room for place in report.places if place.name == EXISTING_NODES)
         return CountAnswer(now, report.most)
 
     def capacity(
-        self, workload: Workload, replicas: int | None = None, *, namespace: str = ""
-    ) -> CapacityAnswer:
+        self, workload: WorkloadSource, replicas: int | None = None, *, namespace: str = ""
+    ) -> FitAnswer:
         """Whether a workload fits, as `karpool capacity`. It is a file, or an object as in one."""
         with own_errors():
-            options = capacity_command.CapacityOptions(replicas=replicas, namespace=namespace)
-            asked = _workload_of(workload, options)
-            question = capacity_command.question_of(asked, self._picture, self._loaded.closed, now=self._now)
-            report = self._core.answer(question, asked.replicas if replicas is None else replicas)
-        snapshot = self._picture.snapshot(self._now)
+            capacity_command.CapacityOptions(
+                replicas=replicas, namespace=namespace
+            )  # checked as the flags are
+            workloads = _workloads_of(workload, namespace)
+            (answer,) = capacity_command.answer_in_order(
+                workloads, replicas, self._capacity, self._loaded.closed
+            )
+        cluster = self._capacity.cluster
         text, document = (
-            capacity_command.render(report, asked, form, snapshot, self.name, self._picture.market.gaps())
+            capacity_command.render(
+                [answer], form, cluster.snapshot(self._now), self.name, cluster.market.gaps()
+            )
             for form in ("wide", "json")
         )
-        return CapacityAnswer(text, document, tuple(map(_row_of, report.places)), report)
+        report = answer.report
+        return FitAnswer(text, document, tuple(map(_row_of, report.places)), report)
 
     def plan(self, policy: str | None = None, threshold: int | None = None, **settings: Any) -> PlanAnswer:
         """Which nodes could go, as `karpool plan`. Settings are its flags: `min_savings_per_hour=0.5`."""
@@ -282,10 +286,14 @@ def open_cluster(
     return OpenCluster(options, region, *paths)
 
 
-def _workload_of(workload: Workload, options: capacity_command.CapacityOptions) -> capacity_command.Workload:
+def _workloads_of(workload: WorkloadSource, namespace: str) -> list[Workload]:
     if isinstance(workload, Mapping):
-        return capacity_command.one_workload([dict(workload)], options, "the given object")
-    return capacity_command.read_workload(Path(workload), options)
+        workloads = workloads_of_objects([dict(workload)], namespace, (), "the given object")
+    else:
+        workloads = workloads_of_file(Path(workload), namespace, ())
+    if len(workloads) > 1:
+        raise KarpoolError(f"{workload}: has {len(workloads)} objects with pods; ask about one at a time")
+    return workloads
 
 
 def _plan_options(policy: str | None, threshold: int | None, settings: Mapping[str, Any]) -> PlanOptions:

@@ -250,14 +250,21 @@ async def _answer(
 ) -> tuple[list[CapacityAnswer], LoadedCluster]:
     watches = subject.reference.watches if subject.reference is not None else ()
     loaded = await picture.load(cluster, watches)
+    workloads = subject.all(picture.cluster.kept_pods, loaded.name)
+    return answer_in_order(workloads, options.replicas, picture, loaded.closed), loaded
+
+
+def answer_in_order(
+    workloads: Sequence[Workload], replicas_each: int | None, picture: CapacityPicture, closed: frozenset[str]
+) -> list[CapacityAnswer]:
+    """Each after those before it have their room. Raises Invalid with the field."""
     state, now = picture.cluster, picture.clock.now()
-    workloads = subject.all(state.kept_pods, loaded.name)
-    requirements = [requirements_of(workload, state, loaded.closed) for workload in workloads]
+    requirements = [requirements_of(workload, state, closed) for workload in workloads]
     without_waiting(state, workloads, now)
     answers: list[CapacityAnswer] = []
     before: list[AssumedWorkload] = []
     for workload, needs in zip(workloads, requirements, strict=True):
-        replicas = workload.replicas if options.replicas is None else options.replicas
+        replicas = workload.replicas if replicas_each is None else replicas_each
         question = replace(question_of(workload, needs, state.snapshot(now)), assumed=tuple(before))
         report = picture.analyzer.answer(question, replicas)
         quotas = [
@@ -267,7 +274,7 @@ async def _answer(
         ]
         answers.append(CapacityAnswer(workload, report, quotas if report.limits else ()))
         before.append(_assumed(workload, needs, replicas))
-    return answers, loaded
+    return answers
 
 
 def _assumed(workload: Workload, needs: Sequence[ReplicaRequirements], replicas: int) -> AssumedWorkload:

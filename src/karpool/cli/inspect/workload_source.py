@@ -1,6 +1,6 @@
 """What `karpool capacity` is asked about: objects of a file, or pods and workloads that a cluster has."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,23 +83,30 @@ class Workload:
 
 def workloads_of_file(path: Path, namespace: str, template_paths: Sequence[str]) -> list[Workload]:
     """The objects of a file that have pods. Raises Invalid or UsageError."""
+    return workloads_of_objects(_documents(path), namespace, template_paths, str(path))
+
+
+def workloads_of_objects(
+    documents: Iterable[Any], namespace: str, template_paths: Sequence[str], source: str
+) -> list[Workload]:
+    """Those of some objects that have pods; `source` is where they are from. Raises Invalid or UsageError."""
     paths = [TemplatePath(template_path) for template_path in template_paths]
     workloads: list[Workload] = []
-    for document in _documents(path):
+    for document in documents:
         if not isinstance(document, dict) or document.get("kind") in _KINDS_WITHOUT_PODS:
             continue
+        metadata = document.get("metadata")
+        metadata = dict(metadata) if isinstance(metadata, dict) else {}
         if namespace:
-            metadata = document.get("metadata")
-            metadata = metadata if isinstance(metadata, dict) else {}
-            document["metadata"] = {**metadata, "namespace": metadata.get("namespace") or namespace}
+            metadata["namespace"] = metadata.get("namespace") or namespace
         try:
-            components = components_of(document, paths)
+            components = components_of({**document, "metadata": metadata}, paths)
         except Invalid as error:
             hint = "" if paths else "; say where its pod templates are with --template-path"
             raise Invalid(error.path, error.value, f"{error.reason}{hint}") from None
         workloads.append(Workload(components))
     if not workloads:
-        raise click.UsageError(f"{path}: has 0 objects with pods; give a file with one or several")
+        raise click.UsageError(f"{source}: has 0 objects with pods; give a file with one or several")
     return workloads
 
 
