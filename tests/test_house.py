@@ -25,7 +25,7 @@ def house(folder: Path, **files: str) -> list[str]:
         path = folder / "src" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return check_house.problems(folder)
+    return check_house.problems(folder, api=())
 
 
 def test_karpool_is_tidy() -> None:
@@ -102,4 +102,13 @@ def test_commands_in_a_table_and_registered_ones_are_reached(tmp_path: Path) -> 
     assert house(tmp_path, **{"karpool/cli/main": main, "karpool/cli/plan": plan}) == [
         "module karpool.model is used by no command",
         "module karpool.model.used is used by no command",
+    ]
+
+
+def test_what_the_documentation_promises_is_reached_and_must_be_there(tmp_path: Path) -> None:
+    alone = {"karpool/model/alone": "def promised():\n    return 1\n"}
+    assert "module karpool.model.alone is used by no command" in house(tmp_path, **alone)
+    assert check_house.problems(tmp_path, api=["karpool.model.alone:promised"]) == []
+    assert check_house.problems(tmp_path, api=["karpool.model.alone:promised", "karpool.model.gone:x"]) == [
+        "the API names karpool.model.gone:x, which is not there"
     ]

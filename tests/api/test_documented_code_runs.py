@@ -13,10 +13,11 @@ from karpool.estimator.plugins.framework import Framework
 from karpool.estimator.plugins.node_resource import NodeResourceEstimator
 from karpool.estimator.plugins.registry import PluginSettings
 from karpool.estimator.question import EstimateQuestion
+from karpool.model.karmada.replica_requirements import ReplicaRequirements
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
 from karpool.scheduler.cycle.installed_plugins import InstalledPlugin
-from karpool.wire.requests import ReplicasRequest
+from karpool.wire.requests import NO_SHAPE, ReplicasRequest
 from tests.estimator.pictures import in_room
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +49,8 @@ def test_the_page_of_the_api():
 
 def question(namespace: str) -> EstimateQuestion:
     rows = [NodeRow("n", allocatable={"pods": 50})]
-    return EstimateQuestion(ReplicasRequest("c", namespace=namespace), in_room(snapshot_of(rows)))
+    needs = ReplicaRequirements(NO_SHAPE, namespace)
+    return EstimateQuestion(ReplicasRequest("c", needs), in_room(snapshot_of(rows)))
 
 
 async def test_the_plugins_of_the_page_do_what_they_say(monkeypatch):
@@ -80,7 +82,7 @@ def test_a_notebook_runs_from_top_to_bottom(notebook, capsys):
     document = json.loads(notebook.read_text())
     cells = ["".join(cell["source"]) for cell in document["cells"] if cell["cell_type"] == "code"]
     assert all(not cell.get("outputs") for cell in document["cells"])  # outputs would become old
-    names = executed([cell.replace('"40m"', '"10m"') for cell in cells], notebook.stem)
+    names = executed([cell.replace('"2h"', '"61m"') for cell in cells], notebook.stem)
     out = capsys.readouterr().out
     if notebook.stem == "how-full-is-my-fleet":
         assert len(names["fits"]) == 3

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import karpool
+from karpool.api.answers import html_table
 from karpool.cli.main import run
 
 FLEET = Path(__file__).resolve().parents[2] / "examples/notebooks/example-fleet.json"
@@ -54,7 +55,7 @@ def said(capsys):
 def test_documents_are_those_of_the_command(cluster, said, ask, words):
     theirs, ours = json.loads(said(*words, "-o", "json")), ask(cluster).to_dict()
     for document in (theirs, ours):
-        document.pop("createdAt", None)  # of a plan: each was made at its own moment
+        document.pop("made_at", None)  # of a plan: each was made at its own moment
         document.pop("lifetime_remaining", None)
     assert ours == theirs
 
@@ -124,12 +125,16 @@ def test_what_cannot_be_answered_says_why(cluster, monkeypatch, ask, says):
         ask(cluster)
 
 
-def test_a_page_obeys_no_name_of_a_cluster(tmp_path):
-    fleet = json.loads(FLEET.read_text().replace("m7i.2xlarge", "<script>alert(1)</script>"))
-    (tmp_path / "fleet.json").write_text(json.dumps(fleet))
-    page = karpool.open_cluster(tmp_path / "fleet.json").nodes()._repr_html_()
+def test_a_page_obeys_no_text_of_a_cluster():
+    page = html_table([{"<i>name</i>": "<script>alert(1)</script>", "pods": 3}, {"more": None}])
     assert "<script>" not in page
+    assert "<i>" not in page
     assert "&lt;script&gt;" in page
+    assert page.count("<tr>") == 3
+
+
+def test_an_answer_without_rows_shows_its_words(cluster):
+    assert cluster.plan(min_savings_per_hour=9.0)._repr_html_().startswith("<pre>")
 
 
 def test_tables_go_to_what_is_installed(cluster, monkeypatch):
