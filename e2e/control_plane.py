@@ -73,30 +73,49 @@ class ApiServer:
         }
 
 
+class Etcd:
+    """An etcd that can be killed and started again with what it had."""
+
+    def __init__(self, built: Built, folder: Path) -> None:
+        self.url, self._peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self._built, self._folder = built, folder
+        shutil.rmtree(folder / "etcd", ignore_errors=True)
+        self.start()
+
+    def start(self) -> None:
+        self._program = Program(
+            "etcd",
+            [
+                self._built.program("server"),
+                f"--data-dir={self._folder / 'etcd'}",
+                f"--listen-client-urls={self.url}",
+                f"--advertise-client-urls={self.url}",
+                f"--listen-peer-urls={self._peer}",
+                f"--initial-advertise-peer-urls={self._peer}",
+                f"--initial-cluster=default={self._peer}",
+                "--unsafe-no-fsync",  # the data lives as long as the test; a process that dies loses none
+                "--log-level=warn",
+            ],
+            self._folder / "etcd.log",
+        )
+        self._program.wait_until(answers(f"{self.url}/health"))
+
+    def kill(self) -> None:
+        self._program.kill()
+
+
 @contextlib.contextmanager
 def etcd(built: Built, folder: Path) -> Iterator[str]:
     """An empty etcd; yields its address."""
-    client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-    data = folder / "etcd"
-    shutil.rmtree(data, ignore_errors=True)
-    program = Program(
-        "etcd",
-        [
-            built.program("server"),
-            f"--data-dir={data}",
-            f"--listen-client-urls={client}",
-            f"--advertise-client-urls={client}",
-            f"--listen-peer-urls={peer}",
-            f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=default={peer}",
-            "--unsafe-no-fsync",  # the data lives as long as the test
-            "--log-level=warn",
-        ],
-        folder / "etcd.log",
-    )
+    with mortal_etcd(built, folder) as program:
+        yield program.url
+
+
+@contextlib.contextmanager
+def mortal_etcd(built: Built, folder: Path) -> Iterator[Etcd]:
+    program = Etcd(built, folder)
     try:
-        program.wait_until(answers(f"{client}/health"))
-        yield client
+        yield program
     finally:
         program.kill()
 

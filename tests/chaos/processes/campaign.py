@@ -31,6 +31,7 @@ from tests.chaos.random_company import Days
 CALM_SECONDS = 420.0
 EMPTY_SECONDS = 420.0
 # Enough to start and to lead, not to load much; what is on its way when they are reached fails.
+STARVED_SHARE = 0.15  # of starts
 TIGHT = (Limits(files=24), Limits(memory=90 * 2**20), Limits(disk=2048))
 # Which controllers take part, and what people want of them: a machine that is busy carries few processes.
 _PLACING = (Days.place, Days.scale, Days.withdraw)
@@ -91,7 +92,7 @@ class Campaign:
             self._stroke(stroke)
             if number % 3 == 0:
                 await self._wish()
-            if number % 4 == 0:
+            if number % 2 == 0:
                 self._trouble()
             if number % 11 == 0:
                 self._wrong_clock()
@@ -137,7 +138,7 @@ class Campaign:
 
     def _trouble(self) -> None:
         """On one line for a while; on all lines of a cluster at times."""
-        seconds = self.draw.choice((2.0, 6.0, 15.0))
+        seconds = self.draw.choice((3.0, 10.0, 20.0))
         if self.at.estimators and self.draw.random() < 0.25:
             member = self.draw.choice(list(self.at.estimators))
             self._begin(self.at.estimators[member].weather, self.draw.choice(OF_CONNECTIONS), seconds)
@@ -177,15 +178,17 @@ class Campaign:
             self._later = [(when, act) for when, act in self._later if when > now]
             for act in due:
                 act()
-            tight = self.draw.random() < 0.03
-            before = self.at.restarts
-            self.at.revive(0.5, self.draw.choice(TIGHT) if tight else UNLIMITED)
-            if tight and self.at.restarts > before:
-                self.figures.starved += self.at.restarts - before
+            self.at.revive(0.5, self._limits)
             self.at.company.revive()
             if now >= end:
                 return
             await asyncio.sleep(min(0.2, end - now))
+
+    def _limits(self) -> Limits:
+        if self.draw.random() > STARVED_SHARE:
+            return UNLIMITED
+        self.figures.starved += 1
+        return self.draw.choice(TIGHT)
 
     async def _end(self) -> None:
         for _, act in self._later:
@@ -217,10 +220,10 @@ class Campaign:
         figures.seconds = round(time.monotonic() - self._began, 1)
 
     async def _left(self) -> list[str]:
-        """When everybody has left, every node that was bought is sold."""
-        clouds = {
-            name: live.cloud for name, live in self.at.company.fleet.clusters.items() if name != "fixed"
-        }
+        """When everybody has left, every node that was bought is sold, if whoever sells takes part."""
+        sellers = {"gpu": True, "grows": "grows/consolidator" in self.at.controllers}
+        clusters = self.at.company.fleet.clusters
+        clouds = {name: clusters[name].cloud for name, sells in sellers.items() if sells}
         end = time.monotonic() + EMPTY_SECONDS
         while any(cloud.instances for cloud in clouds.values()):
             if time.monotonic() > end:

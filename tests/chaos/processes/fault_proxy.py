@@ -68,7 +68,9 @@ class FaultProxy:
         replica: str = "",
         observer: Observer | None = None,
         tls: ssl.SSLContext | None = None,
+        token: str = "",
     ) -> None:
+        """`token`: who the server takes the replica for."""
         address = urlsplit(upstream)
         assert address.hostname is not None and address.port is not None, upstream
         self._upstream = (address.hostname, address.port)
@@ -76,6 +78,7 @@ class FaultProxy:
         self._replica = replica
         self._observer: Observer = observer or Unobserved()
         self._tls = tls
+        self._token = token
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
 
@@ -121,6 +124,8 @@ class FaultProxy:
             server_writer.close()
 
     def asked(self, request: ProxiedRequest) -> None:
+        if self._token:
+            request.head.headers["authorization"] = f"Bearer {self._token}"
         self._observer.asked(self._replica, request)
 
     def answered(self, request: ProxiedRequest, head: Head, body: bytes) -> None:

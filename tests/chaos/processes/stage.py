@@ -7,7 +7,7 @@ the estimators of each member.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,14 +103,14 @@ class Stage:
     def violations(self) -> list[str]:
         return [*self.company.jury.violations, *self.judge.violations]
 
-    def revive(self, delay: float = 1.0, limits: Limits = UNLIMITED) -> None:
+    def revive(self, delay: float = 1.0, limits: Callable[[], Limits] = lambda: UNLIMITED) -> None:
         """Start again what has ended, a while after its end, as a kubelet would."""
         now = time.monotonic()
         for name, line in self.lines.items():
             if line.process.is_running:
                 self.due.pop(name, None)
             elif now >= self.due.setdefault(name, now + delay):
-                line.process.start(limits)
+                line.process.start(limits())
                 self.restarts += 1
 
     async def led(self, within: float = 300.0) -> None:
