@@ -28,15 +28,17 @@ from tests.chaos.processes.replica_process import UNLIMITED, Limits
 from tests.chaos.processes.stage import CONTROLLERS, Line, Stage, stage
 from tests.chaos.random_company import Days
 
+# Half of a lease: leaders are struck in every phase of their work, and some work is done.
+GAP_SECONDS = 8.0
 CALM_SECONDS = 420.0
 EMPTY_SECONDS = 420.0
 # Enough to start and to lead, not to load much; what is on its way when they are reached fails.
 STARVED_SHARE = 0.15  # of starts
 TIGHT = (Limits(files=24), Limits(memory=90 * 2**20), Limits(disk=2048))
 # Which controllers take part, and what people want of them: a machine that is busy carries few processes.
-_PLACING = (Days.place, Days.scale, Days.withdraw)
-_MOVING = (Days.install, Days.resize)
-_GPUS = (Days.ask_for_gpu, Days.give_back_gpu)
+_PLACING = (Days.place, Days.place, Days.scale, Days.scale, Days.scale, Days.withdraw)
+_MOVING = (Days.install, Days.resize, Days.resize)
+_GPUS = (Days.ask_for_gpu, Days.ask_for_gpu, Days.give_back_gpu)
 CASTS: Mapping[str, tuple[str, ...]] = {
     "all": ("scheduler", "descheduler", "estimator", "consolidator", "gpu-scaler"),
     "placing": ("scheduler", "descheduler", "estimator"),
@@ -67,15 +69,15 @@ class Figures:
 
 
 class Campaign:
-    def __init__(self, at: Stage, seed: int, *, gap: float = 1.0) -> None:
-        """`gap`: seconds between two strokes, about."""
+    def __init__(self, at: Stage, seed: int, *, gap: float = GAP_SECONDS) -> None:
+        """`gap`: seconds between two strokes at one controller, about."""
         self.at = at
         self.draw = Random(f"{seed}/processes")
         self.days = Days(at.company, seed)
         self.figures = Figures(seed)
         self._kills: Counter[str] = Counter()
         self._pauses: Counter[str] = Counter()
-        self._gap = gap
+        self._gap = gap / len(at.controllers)
         self._later: list[tuple[float, Callable[[], object]]] = []
         commands = {controller.split("/")[1] for controller in at.controllers}
         self._wishes = [
@@ -90,7 +92,7 @@ class Campaign:
         self.draw.shuffle(strokes)
         for number, stroke in enumerate(strokes):
             self._stroke(stroke)
-            if number % 3 == 0:
+            if number % 2 == 0:
                 await self._wish()
             if number % 2 == 0:
                 self._trouble()
@@ -233,7 +235,7 @@ class Campaign:
 
 
 async def play(
-    folder: Path, seed: int, kills: int, pauses: int, *, gap: float = 1.0, cast: str = "all"
+    folder: Path, seed: int, kills: int, pauses: int, *, gap: float = GAP_SECONDS, cast: str = "all"
 ) -> tuple[Figures, Stage]:
     cast_of = [each for each in CONTROLLERS if each[1] in CASTS[cast]]
     async with stage(folder, seed, controllers=cast_of) as at:
@@ -248,7 +250,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--pauses", type=int, default=35)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--gap", type=float, default=1.5)
+    parser.add_argument("--gap", type=float, default=GAP_SECONDS)
     parser.add_argument("--cast", choices=list(CASTS), default="all")
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
