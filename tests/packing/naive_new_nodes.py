@@ -11,7 +11,7 @@ from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL
 from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.requirements import WELL_KNOWN, ValueSet, canonical_key
 from karpool.model.taints import untolerated
-from tests.packing.naive_topology import NaiveCluster, node_matches
+from tests.packing.naive_topology import NaiveCluster, label_selector_matches, node_matches
 
 
 @dataclass
@@ -472,7 +472,7 @@ class NaivePacker:
             return (
                 bool(spread.selector.requirements)
                 and other.namespace == shape.namespace
-                and spread.selector.matches(dict(other.labels))
+                and label_selector_matches(spread.selector, dict(other.labels))
             )
 
         in_domains = self.counted(key, test, eligible)
@@ -483,7 +483,7 @@ class NaivePacker:
         least = min((counts[domain] for domain in domains), default=0)
         if len(domains) < spread.min_domains or (new and spread.topology_key == HOSTNAME):
             least = 0
-        itself = 1 if spread.selector.matches(dict(shape.labels)) else 0
+        itself = 1 if label_selector_matches(spread.selector, dict(shape.labels)) else 0
         return value is not None and counts.get(value, 0) + itself - least <= spread.max_skew
 
     def allows(self, shape, key, value, *, new):
@@ -540,7 +540,7 @@ class NaivePacker:
                     spread.required
                     and spread.selector.requirements
                     and other.namespace == shape.namespace
-                    and spread.selector.matches(dict(shape.labels))
+                    and label_selector_matches(spread.selector, dict(shape.labels))
                 ):
                     found.add(spread.topology_key)
             if other.affinity and all(self.cluster.selects(term, other, shape) for term in other.affinity):

@@ -1,10 +1,25 @@
 """kube-scheduler's topology filters in plain loops: one pod, one node, every other pod looked at."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape, TopologySpread
+from karpool.model.labels import LabelMatcher
 from karpool.model.taints import untolerated
 from karpool.packing.tables.node_table import NodeRow
+
+
+def label_selector_matches(selector: LabelMatcher, labels: Mapping[str, str]) -> bool:
+    """As the API defines the operators, and not by asking the selector."""
+    return all(
+        {
+            "In": labels.get(each.key) in each.values,
+            "NotIn": labels.get(each.key) not in each.values,
+            "Exists": each.key in labels,
+            "DoesNotExist": each.key not in labels,
+        }[each.operator]
+        for each in selector.requirements
+    )
 
 
 @dataclass
@@ -29,7 +44,7 @@ class NaiveCluster:
         least = min(counts.values(), default=0)
         if len(counts) < spread.min_domains:
             least = 0
-        itself = 1 if spread.selector.matches(dict(shape.labels)) else 0
+        itself = 1 if label_selector_matches(spread.selector, dict(shape.labels)) else 0
         return counts.get(self.nodes[row].labels[key], 0) + itself - least <= spread.max_skew
 
     def spread_counts(self, shape: PodShape, spread: TopologySpread) -> dict[str, int]:
@@ -41,7 +56,7 @@ class NaiveCluster:
             counts.setdefault(value, 0)
             for other, place in self.pods:
                 if place == row and other.namespace == shape.namespace and spread.selector.requirements:
-                    counts[value] += spread.selector.matches(dict(other.labels))
+                    counts[value] += label_selector_matches(spread.selector, dict(other.labels))
         return counts
 
     def is_eligible(self, shape: PodShape, spread: TopologySpread, node: NodeRow) -> bool:
@@ -94,9 +109,9 @@ class NaiveCluster:
             names = frozenset((owner.namespace,))
         labels = self.namespaces.get(other.namespace, {"kubernetes.io/metadata.name": other.namespace})
         in_scope = other.namespace in names or (
-            term.namespace_selector is not None and term.namespace_selector.matches(labels)
+            term.namespace_selector is not None and label_selector_matches(term.namespace_selector, labels)
         )
-        return in_scope and term.selector.matches(dict(other.labels))
+        return in_scope and label_selector_matches(term.selector, dict(other.labels))
 
 
 def node_matches(shape: PodShape, node: NodeRow) -> bool:

@@ -6,13 +6,26 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.requirements import NodeTerm, value_set
+from karpool.model.taints import Toleration
 from karpool.packing.counting.count import count
 from karpool.packing.counting.first_fit import NodeFilling, PodGroup, first_fit
 from karpool.packing.feasibility import feasible
 from karpool.packing.fit_reasons import explain_nodes
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement
-from tests.packing.cases import allocatables, built, clusters, node_lists, plain_shapes, requests, shapes
+from tests.fleet.invariants import matches
+from tests.packing.cases import (
+    allocatables,
+    built,
+    clusters,
+    label_keys,
+    label_values,
+    node_lists,
+    plain_shapes,
+    requests,
+    shapes,
+)
 from tests.packing.deducting import deduct
 from tests.packing.naive import admits, best_sets, has_room, naive_count, naive_nodes, naive_sets
 
@@ -43,6 +56,35 @@ def test_feasible_nodes(cluster, shape):
 
     by_name = dict(zip(cluster.snapshot.names, mask.tolist(), strict=True))
     assert by_name == {node.name: admits(node, shape) for node in nodes}
+
+
+expressions = st.builds(
+    lambda key, condition: {"key": key, "operator": condition[0], "values": condition[1]},
+    label_keys,
+    st.one_of(
+        st.tuples(st.sampled_from(["In", "NotIn"]), st.lists(label_values, min_size=1, max_size=3)),
+        st.tuples(st.sampled_from(["Exists", "DoesNotExist"]), st.just([])),
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(node_lists(1), st.lists(st.lists(expressions, min_size=1, max_size=2), min_size=1, max_size=2))
+def test_node_affinity_alone_means_what_the_api_says(rows, alternatives):
+    """Next to other constraints an operator seldom decides anything; here it always does."""
+    terms = tuple(
+        NodeTerm(tuple((each["key"], value_set(each["operator"], each["values"])) for each in term))
+        for term in alternatives
+    )
+    shape = PodShape(node_terms=terms, tolerations=(Toleration(operator="Exists"),))
+    snapshot = built(rows, []).snapshot
+
+    mask = feasible(snapshot, shape)
+
+    assert dict(zip(snapshot.names, mask.tolist(), strict=True)) == {
+        row.name: any(all(matches(each, row.labels) for each in term) for term in alternatives)
+        for row in rows
+    }
 
 
 @settings(max_examples=100, deadline=None)

@@ -206,6 +206,8 @@ class Campaign:
             wrong = await self.at.calm(EMPTY_SECONDS) or await self._left()
         figures, judge = self.figures, self.at.judge
         figures.wrong = wrong
+        if wrong:
+            self._dump()
         figures.kills, figures.pauses = dict(self._kills), dict(self._pauses)
         hits: Counter[str] = Counter()
         for weather in (
@@ -220,6 +222,12 @@ class Campaign:
         figures.restarts = self.at.restarts
         figures.placements = self.at.company.jury.placements.written
         figures.seconds = round(time.monotonic() - self._began, 1)
+
+    def _dump(self) -> None:
+        """Everything that the members hold, for whoever wants to know why."""
+        for name in self.at.company.fleet.clusters:
+            kinds = self.at.company.jury.world(name).kinds
+            (self.at.folder / f"{name}.json").write_text(json.dumps(kinds, default=str))
 
     async def _left(self) -> list[str]:
         """When everybody has left, every node that was bought is sold, if whoever sells takes part."""
