@@ -27,6 +27,8 @@ from karpool.model.catalogue.refresh import read_prices
 from karpool.model.contracts.contract_file import read_contract
 from karpool.model.devices.pod_requests import gpu_request_of
 from karpool.model.devices.tensor_fusion import BadGpuRequest
+from karpool.model.dra.device import AttributeValue, DeviceId, DraCapacity, DraDevice
+from karpool.model.dra.selector import SelectorError, compile_selector
 from karpool.model.errors import Invalid, ModelError
 from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.meta import ObjectMeta, decode
@@ -39,6 +41,7 @@ from karpool_fleet.clusters.fleet_file import parse_fleet
 from karpool_fleet.clusters.strict_file import FleetError
 from karpool_fleet.simulation.ready_scenarios import FOLDER
 from karpool_fleet.simulation.scenario_file import parse_scenario
+from karpool_fleet.simulation.traces import read_traces
 from tests.consolidation.plans import plan
 from tests.consolidation.test_steps_of_a_move import record_of
 
@@ -89,6 +92,14 @@ def _journal(path: Path) -> object:
         return list(opened.records())
 
 
+def _trace(path: Path) -> object:
+    return read_traces(_TRACED, path.parent)
+
+
+def _device_selector(text: str) -> object:
+    return compile_selector.__wrapped__(text).matches(_DEVICE)
+
+
 def _selector(text: str) -> object:
     return labels.parse_selector(text).matches({"app": "web", "tier": ""})
 
@@ -134,6 +145,22 @@ def _sets() -> bytes:
     return pb.MaxAvailableComponentSetsRequest(cluster="member1", components=[part]).SerializeToString()
 
 
+_DEVICE = DraDevice(
+    DeviceId("gpu.example.com", "node", "gpu-0"),
+    attributes=(
+        ("model", AttributeValue("string", ("H100",))),
+        ("index", AttributeValue("int", (3,))),
+        ("driverVersion", AttributeValue("version", ("1.2.3",))),
+    ),
+    capacity=(("memory", DraCapacity(80 * 2**30 * 10**9)),),
+)
+_CEL = (
+    b'device.attributes["gpu.example.com"].model.startsWith("H") && '
+    b'device.attributes["gpu.example.com"].index in [1, 2, 3]',
+    b'device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("40Gi")) || device.driver == "x"',
+    b'[1, 2, 3].exists(x, x > 2) && "a-b".split("-").map(p, p + "c").size() == 2',
+)
+_TRACED = parse_scenario(b"clusters: [{name: a}]\ntraces: [{file: input}]\n")[0].scenario
 _KUBECONFIG = b"""apiVersion: v1
 kind: Config
 current-context: a
@@ -215,6 +242,18 @@ TARGETS = (
     Target("catalogue", read_catalogue, (Invalid,), ((FIXTURES / "catalogue.yaml").read_bytes(),)),
     Target("contract", read_contract, (Invalid,), (_CONTRACT,)),
     Target("price table", read_prices, (Invalid,), (b"region,type,spot\neu-west-1,m5.large,0.1\n",)),
+    Target(
+        "trace",
+        _file(_trace),
+        (FleetError,),
+        (
+            b"".join((ROOT / "scenarios/example-pods.csv").read_bytes().splitlines(keepends=True)[:6]),
+            b"cpu_request,memory_request,creation_time\n4,16,0\n",
+            b"t_s,pod,gpu_duty_pct,gpu_mem_mib\n0,a,50,1000\n30,a,0,0\n",
+            b"sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\n",
+        ),
+    ),
+    Target("device selector", _text(_device_selector), (SelectorError,), _CEL),
     Target("plan", plan_file.parse_plan, (Invalid,), (_PLAN,)),
     Target("record of a move", _text(_record), (Invalid,), (_RECORD,)),
     Target(

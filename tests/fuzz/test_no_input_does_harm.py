@@ -79,6 +79,19 @@ def test_any_bytes(target: Target, data: bytes) -> None:
     feed(target, data, "hypothesis")
 
 
+# What long runs found, by target.
+FINDINGS = {
+    "a number as long as the text": ("device selector", b'"a".' + b"9" * 5_000),
+}
+
+
+@pytest.mark.parametrize("finding", FINDINGS)
+def test_what_was_found_once(finding: str) -> None:
+    name, data = FINDINGS[finding]
+    [target] = [target for target in TARGETS if target.name == name]
+    feed(target, data, finding)
+
+
 def _alias(number: int) -> bytes:
     return f"a{number}: &a{number} [*a{number - 1}, *a{number - 1}]\n".encode()
 

@@ -44,7 +44,7 @@ class DeviceSelector:
         try:
             chosen = self._program.evaluate({"device": _variables(device, self._lists)})
         except (CelError, CelCostError, Invalid) as error:
-            raise SelectorError(f"CEL {self.text!r:.200} on device {device.id}: {error}") from None
+            raise SelectorError(f"CEL {self.text!r:.200} on device {device.id}: {error!s:.500}") from None
         if not isinstance(chosen, bool):
             raise SelectorError(
                 f"CEL {self.text!r:.200} on device {device.id}: gives {chosen!r:.60}, not a bool"
@@ -60,7 +60,7 @@ def compile_selector(text: str, *, lists: bool = False) -> DeviceSelector:
         if not (program.result in (BOOL, ANY) or (lists and program.result == DYN)):
             raise CelCompileError(f"must give a bool, not {program.result}")
     except CelCompileError as error:
-        raise SelectorError(f"CEL {text!r:.200} does not compile: {error}") from None
+        raise SelectorError(f"CEL {text!r:.200} does not compile: {error!s:.500}") from None
     return DeviceSelector(text, program, lists)
 
 
