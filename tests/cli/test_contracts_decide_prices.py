@@ -1,6 +1,7 @@
 """`--contract` on the commands: the list price and what a node adds to the bill, side by side."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -102,3 +103,65 @@ def test_a_mistake_in_a_contract_names_file_and_line(answer, command):
     assert "--contract" in err
     assert "contract.yaml" in err
     assert "line 4.discounts[0].percent" in err
+
+
+def test_a_contract_is_checked_with_its_terms(tmp_path, capsys):
+    file = tmp_path / "contract.yaml"
+    plan = {"kind": "savings-plan", "perHour": 3, "percent": 20}
+    entries = [{**plan, "name": "old", "end": "2020-12-31"}, {**plan, "name": "new", "start": "2021-01-01"}]
+    file.write_text(yaml.safe_dump(contract(commitments=entries)))
+
+    assert run(["contract", "check", str(file)], "karpool") == 0
+    out = capsys.readouterr().out
+
+    assert re.search(r"old +savings-plan +3 dollars +ended +- +2021-01-01T00:00:00Z", out)
+    assert re.search(r"new +savings-plan +3 dollars +holds +2021-01-01T00:00:00Z", out)
+    assert "$3.000 per hour is paid in any case" in out
+
+
+def test_the_machines_of_one_cluster_use_up_what_another_counts_on(answer, tmp_path, capsys):
+    south, file = tmp_path / "south.yaml", tmp_path / "contract.yaml"
+    south.write_text(yaml.safe_dump_all(flat(*HALF_EMPTY)))
+    file.write_text(yaml.safe_dump(reserved(2)))
+    words = ["contract", "machines", str(file), "--name", "south", "--snapshot", str(south)]
+    assert run(words, "karpool") == 0
+    elsewhere = yaml.safe_load(capsys.readouterr().out)
+
+    alone = json.loads(answer(HALF_EMPTY, reserved(2), "top", "-o", "json"))
+    together = json.loads(answer(HALF_EMPTY, {**reserved(2), **elsewhere}, "top", "-o", "json"))
+    text = answer(HALF_EMPTY, {**reserved(2), **elsewhere}, "top")
+
+    assert all(item["price_per_hour"] < 1e-6 for item in alone["items"])
+    assert [item["price_per_hour"] for item in together["items"]] == [LARGE, LARGE]
+    assert "bill $0.192 per hour, by the list $0.192" in text
+    assert "ri: 2.000 of 2.000 machines used, 2.000 by other clusters alone" in text
+
+
+def test_a_commitment_that_has_ended_is_not_there(answer):
+    def ending(day):
+        whole = reserved(2)
+        whole["commitments"][0]["end"] = day
+        return json.loads(answer(HALF_EMPTY, whole, "top", "-o", "json"))
+
+    assert [item["price_per_hour"] for item in ending("2020-01-01")["items"]] == [LARGE, LARGE]
+    assert all(item["price_per_hour"] < 1e-6 for item in ending("2100-01-01")["items"])
+
+
+def test_capacity_shows_the_list_price_beside_what_new_nodes_add(answer, tmp_path):
+    """Three machines are reserved, two run: of the new ones the first is paid for, the others are not."""
+    file = tmp_path / "web.yaml"
+    container = {"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+    metadata = {"name": "web", "namespace": "team"}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    file.write_text(yaml.safe_dump(document))
+    only_large = (pool(types=("m5.large",)), *HALF_EMPTY[1:])
+
+    words = ("capacity", "-f", str(file), "--replicas", "5")
+    found = json.loads(answer(only_large, reserved(3), *words, "-o", "json"))
+    text = answer(only_large, reserved(3), *words)
+
+    assert found["new_nodes"] == 3
+    assert found["list_price_per_hour"] == pytest.approx(3 * LARGE)
+    assert found["price_per_hour"] == pytest.approx(2 * LARGE)
+    assert "LIST $/H" in text
+    assert "$0.192 per hour (by the list $0.288)" in text

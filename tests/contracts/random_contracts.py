@@ -3,6 +3,8 @@
 from random import Random
 from typing import Any
 
+import yaml
+
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.catalogue.files import load_shipped
 
@@ -10,6 +12,18 @@ REGION = "eu-central-1"
 ZONES = ("eu-central-1a", "eu-central-1b")
 CPUS = {"large": 2, "xlarge": 4, "2xlarge": 8}
 FAMILIES = ("m5", "c5", "r5")
+# Seen from NOW of the calculator, 2026-08-01T12:00Z: for ever, begun, to begin, ended, about to end.
+TERMS: tuple[dict[str, str], ...] = (
+    {},
+    {},
+    {},
+    {},
+    {"start": "2026-08-01"},
+    {"start": "2026-08-02"},
+    {"end": "2026-07-31"},
+    {"end": "2026-08-01"},
+    {"start": "2025-01-01T00:00:00Z", "end": "2026-08-01T12:00:00Z"},
+)
 TYPES = tuple(f"{family}.{size}" for family in FAMILIES for size in CPUS)
 
 
@@ -37,6 +51,7 @@ def written_contract(chance: Random) -> dict[str, Any]:
             if chance.random() < 0.3:
                 entry["zones"] = [chance.choice(ZONES)]
             commitments.append(entry)
+    commitments += [reserved_capacity(chance, name) for name in TYPES if chance.random() < 0.12]
     family = chance.choice(FAMILIES)
     if chance.random() < 0.4:
         commitments.append(
@@ -69,12 +84,39 @@ def written_contract(chance: Random) -> dict[str, Any]:
                 "usedElsewhere": chance.choice((0, 0, 0.05)),
             }
         )
+    for entry in (*discounts, *commitments):
+        entry.update(chance.choice(TERMS))
     return {"format": "karpool-contract/1", "discounts": discounts, "commitments": commitments}
+
+
+def reserved_capacity(chance: Random, name: str) -> dict[str, Any]:
+    count = chance.randint(1, 4)
+    return {
+        "name": f"capacity-{name}",
+        "kind": "capacity-reservation",
+        "types": [name],
+        "zones": [chance.choice(ZONES)],
+        "regions": [REGION],
+        "count": count,
+        "perHour": round(count * chance.choice((0.115, 0.2)), 6),
+        "targeted": chance.random() < 0.3,
+        "placeCpus": CPUS[name.partition(".")[2]],  # for the calculator alone
+    }
+
+
+def as_file(written: dict[str, Any]) -> bytes:
+    entries = [
+        {key: value for key, value in entry.items() if key != "placeCpus"} for entry in written["commitments"]
+    ]
+    return yaml.safe_dump({**written, "commitments": entries}).encode()
 
 
 def machine(
     catalogue: Catalogue, name: str, zone: str, kind: str, overlay: float | None = None
 ) -> dict[str, Any]:
+    price = catalogue.price(name, zone, kind) if overlay is None else overlay
+    if kind == "reserved":
+        price = 0.0  # reserved capacity is billed by its places, not by the machines in it
     return {
         "type": name,
         "family": name.partition(".")[0],
@@ -83,6 +125,6 @@ def machine(
         "region": REGION,
         "zone": zone,
         "capacity_type": kind,
-        "price": catalogue.price(name, zone, kind) if overlay is None else overlay,
+        "price": price,
         "overlaid": overlay is not None,
     }

@@ -3,12 +3,12 @@
 The bill is that of a calculator that shares no code with the product.
 """
 
+from datetime import UTC, datetime
 from fractions import Fraction
 from random import Random
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +20,15 @@ from karpool.consolidation.policy.settings import PlanSettings
 from karpool.model.contracts.contract_file import read_contract
 from tests.consolidation.built import NOW, BuiltCluster
 from tests.contracts.independent_bill import Machine, bill
-from tests.contracts.random_contracts import CPUS, TYPES, ZONES, few_types, machine, written_contract
+from tests.contracts.random_contracts import (
+    CPUS,
+    TYPES,
+    ZONES,
+    as_file,
+    few_types,
+    machine,
+    written_contract,
+)
 
 CATALOGUE = few_types()
 SETTINGS = (
@@ -37,7 +45,7 @@ class Billed:
     def __init__(self, seed: int, *, contracted: bool = True) -> None:
         chance = Random(seed)
         self.written: dict[str, Any] = written_contract(chance)
-        known = read_contract(yaml.safe_dump(self.written).encode()) if contracted else None
+        known = read_contract(as_file(self.written)) if contracted else None
         self.cluster = BuiltCluster(CATALOGUE, contract=known)
         self.overlays = {name: round(chance.uniform(0.01, 0.3), 3) for name in TYPES if chance.random() < 0.1}
         for name, price in self.overlays.items():
@@ -65,7 +73,7 @@ class Billed:
         return machine(CATALOGUE, name, zone, kind, self.overlays.get(name))
 
     def per_hour(self, machines: dict[str, Machine]) -> Fraction:
-        return bill(self.written, list(machines.values()))
+        return bill(self.written, list(machines.values()), datetime.fromtimestamp(NOW, UTC))
 
     def plan(self, chosen: PlanSettings) -> ConsolidationPlan:
         return plan_consolidation(self.cluster.view(), chosen, NOW)

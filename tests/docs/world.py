@@ -135,6 +135,7 @@ class World:
         (example,) = re.findall(r"^```yaml\n(format: .*?)^```$", page, re.MULTILINE | re.DOTALL)
         (self.folder / "catalogue.yaml").write_text(example)
         (self.folder / "prices.csv").write_text("region,type,on_demand\neu-central-1,m5.large,0.11\n")
+        (self.folder / "contract.yaml").write_text("format: karpool-contract/1\n")
         code = run(
             ["snapshot", "--kubeconfig", str(self.folder / "config"), "-o", str(self.folder / "saved.gz")],
             "karpool",

@@ -33,6 +33,11 @@ _COMMANDS: Table = {
         "catalogue",
         "Look at instance types and prices, region by region.",
     ),
+    "contract": (
+        "karpool.cli.inspect.contract",
+        "contract",
+        "Look at what was contracted, and tell other clusters under it what runs here.",
+    ),
     "completion": ("karpool.cli.completion", "completion", "Print a shell completion script."),
     "consolidator": (
         "karpool.cli.run.consolidator",

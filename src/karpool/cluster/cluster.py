@@ -141,7 +141,9 @@ class Cluster:
 
     def snapshot(self, now: float | None = None) -> Snapshot:
         """The present, for keeps; the same object until something changes. With `now`, events that waited
-        for their claim are understood first."""
+        for their claim are understood first, and agreements on prices begin and end."""
+        if now is not None:
+            self.market.contracted.see_time(now)
         if now is not None and Aspect.STOCK in self.aspects:
             self._stock.understand(now, self._pools.compiled())
         self._put_buffer_pods()

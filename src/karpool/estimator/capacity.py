@@ -60,6 +60,7 @@ class CapacityPlace:
     instance_types: tuple[str, ...] = ()
     price_per_hour: float | None = None
     reasons: tuple[str, ...] = ()
+    list_price_per_hour: float | None = None  # where that is another: contracts, overlays
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,18 @@ class CapacityReport:
     @property
     def price_per_hour(self) -> float | None:
         """Of the new nodes; None when there are none, or one price is not known."""
-        prices = [place.price_per_hour for place in self.places if place.nodes]
-        known = [price for price in prices if price is not None]
-        return sum(known) if prices and len(known) == len(prices) else None
+        return _sum(place.price_per_hour for place in self.places if place.nodes)
+
+    @property
+    def list_price_per_hour(self) -> float | None:
+        return _sum(place.list_price_per_hour for place in self.places if place.nodes)
+
+
+def _sum(prices: Iterable[float | None]) -> float | None:
+    """None for none, and where one is not known."""
+    all_prices = list(prices)
+    priced = [price for price in all_prices if price is not None]
+    return sum(priced) if priced and len(priced) == len(all_prices) else None
 
 
 class CapacityAnalyzer:
@@ -200,6 +210,7 @@ def _place(part: CapacityPart, planned: CapacityPart | None, *, unknown: bool) -
         used.instance_types,
         used.price_per_hour,
         part.reasons,
+        used.list_price_per_hour,
     )
 
 

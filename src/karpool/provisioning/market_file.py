@@ -2,14 +2,18 @@
 
 from pathlib import Path
 
+import structlog
+
 from karpool.cluster.market.market import Market
 from karpool.kube.bounded_input import read_bounded
 from karpool.model.catalogue.files import read_catalogue
 from karpool.model.contracts.contract import Contract
 from karpool.model.contracts.contract_file import read_contract
-from karpool.model.contracts.contracted_prices import ContractedPrices
+from karpool.model.contracts.contracted_prices import ContractedPrices, ReadAgain
 from karpool.model.errors import Invalid
 from karpool.model.safe_yaml import SIZE_LIMIT
+
+log = structlog.get_logger(__name__)
 
 
 def market_of(
@@ -21,7 +25,7 @@ def market_of(
 ) -> Market:
     """What a catalogue file sells; without one, what is shipped; at the prices of a contract, if there is
     one. Raises Invalid, naming the file."""
-    contracted = contract_of(contract) if isinstance(contract, Path) else contract
+    contracted = contracted_prices(contract) if isinstance(contract, Path) else contract
     if catalogue is None:
         return Market(region=region, fallback_region=fallback_region, contract=contracted)
     try:
@@ -33,6 +37,41 @@ def market_of(
     if region and catalogue_of_file.region != region:
         raise Invalid("--region", region, f"{catalogue} is of {catalogue_of_file.region}")
     return Market(catalogue_of_file, contract=contracted)
+
+
+def contracted_prices(path: Path) -> ContractedPrices:
+    """As a file says, also when it is written anew. Raises Invalid, naming the file."""
+    reader = contract_reader(path)  # first, so that no change is missed
+    return ContractedPrices(contract_of(path), read_again=reader)
+
+
+def contract_reader(path: Path) -> ReadAgain:
+    """Tells what a file says once it has changed. While it cannot be read, the contract before holds."""
+    stamp = _stamp(path)
+
+    def read_again() -> Contract | None:
+        nonlocal stamp
+        before, stamp = stamp, _stamp(path)
+        if stamp == before:
+            return None
+        try:
+            contract = contract_of(path)
+        except Invalid as error:
+            log.error("contract was not read again; the one before holds", reason=str(error))
+            return None
+        log.info("contract was read again", file=str(path))
+        return contract
+
+    return read_again
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Another one whenever the file was written: a ConfigMap is put in place of the one before."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def contract_of(path: Path) -> Contract:

@@ -75,12 +75,14 @@ class FleetBilling:
     """What all machines cost under one contract, exactly: it changes whenever one comes or goes."""
 
     def __init__(self, fleet: EmbeddedFleet, shared: SharedContract, now: Callable[[], float]) -> None:
-        self._now, self.shared = now, shared
+        """What begins and ends is billed so from the next change of machines, or the next sample, on."""
+        self._now, self.shared, self._wall = now, shared, fleet.clock.now
         self._machines: Counter[BilledKind] = Counter()
         self._running: dict[str, BilledKind] = {}
         self._since = self._sampled = now()
         self.spent = self.predicted = 0.0
         self._prices = ContractedPrices(shared.contract)
+        self._prices.see_time(self._wall())
         for live in fleet.clusters.values():
             for node in live.nodes:
                 labels = node["metadata"]["labels"]
@@ -88,7 +90,7 @@ class FleetBilling:
                     live, node["metadata"]["name"], labels[INSTANCE_TYPE], labels[ZONE], labels[CAPACITY_TYPE]
                 )
             live.cloud.subscribe(partial(self._heard, live))
-        self.per_hour = shared.contract.bill(self._machines).per_hour
+        self.per_hour = self._bill()
 
     def begin(self) -> None:
         self.settle()
@@ -99,6 +101,10 @@ class FleetBilling:
         at = self._now()
         self.spent += self.per_hour * (at - self._since) / _HOUR
         self._since = at
+        self.per_hour = self._bill()
+
+    def _bill(self) -> float:
+        return self.shared.contract.at(self._wall()).bill(self._machines).per_hour
 
     def predict(self) -> None:
         """Charge what controllers believe the bill to be for the time since the last sample."""
@@ -116,7 +122,7 @@ class FleetBilling:
             self._add(live, instance.id, instance.type.name, offer.zone, offer.capacity_type)
         else:
             self._machines[self._running.pop(instance.id)] -= 1
-        self.per_hour = self.shared.contract.bill(self._machines).per_hour
+        self.per_hour = self._bill()
 
     def _add(self, live: LiveCluster, machine: str, name: str, zone: str, capacity_type: str) -> None:
         price = live.catalogue.price(name, zone, capacity_type) or 0.0
@@ -182,11 +188,13 @@ class RunMeasurements:
     def _sample(self, at: float) -> None:
         members = [self.watching[name] for name in self._fleet.clusters]
         if self._billing is not None:
+            self._billing.settle()
             self._billing.predict()
         self._times.append(at)
         values: dict[str, float | None] = {
             "costPerHour": sum(bill.per_hour for bill in self._bills.values()),
             "billPerHour": None if self._billing is None else self._billing.per_hour,
+            "billSoFar": None if self._billing is None else self._billing.spent,
             "nodes": sum(len(member.nodes) for member in members),
             "pending": sum(len(member.waiting) for member in members),
             "stuck": sum(
@@ -302,6 +310,7 @@ class RunMeasurements:
 _SERIES: Mapping[str, tuple[str, str]] = {
     "costPerHour": ("cost", "$ per hour"),
     "billPerHour": ("bill under the contract", "$ per hour"),
+    "billSoFar": ("billed so far", "$"),
     "nodes": ("nodes", "nodes"),
     "pods": ("pods with a node", "pods"),
     "pending": ("pods without a node", "pods"),

@@ -28,6 +28,8 @@ KIND = "SimulationReport"
 # What a person looks at first; -o wide has all.
 MAIN = (
     "cost",
+    "billed",
+    "billPredicted",
     "nodesMean",
     "nodesMost",
     "pods",

@@ -1,4 +1,5 @@
-"""A simulation as one picture: cost and disruption over time, a line for each variant.
+"""A simulation as one picture: cost (under a contract the bill) and disruption over time, a line for each
+variant.
 
 A file of its own that pages embed, so it brings its colours along, for light and dark.
 """
@@ -11,6 +12,7 @@ from karpool.cli.output.text import escape
 from karpool_fleet.simulation.figures import Result, shown
 
 PANELS = ("costPerHour", "evictions")
+PANELS_UNDER_CONTRACT = ("billPerHour", "billSoFar", "evictions")
 _WIDTH, _MARGIN, _HEAD, _ROW, _PANEL = 760, 20, 46, 22, 350
 STYLE = """
 svg { --bg: #fff; --ink: #1a1d21; --quiet: #5c6570; --rule: #d9dee3;
@@ -25,7 +27,9 @@ polyline { fill: none; stroke-width: 2; }
 
 
 def picture(title: str, results: Sequence[Result]) -> str:
-    drawn = [name for name in PANELS if any(name in result.series for result in results)]
+    is_billed = any(result.figures["billed"] is not None for result in results)
+    panels = PANELS_UNDER_CONTRACT if is_billed else PANELS
+    drawn = [name for name in panels if any(name in result.series for result in results)]
     top = _HEAD + _ROW * len(results) + 8
     height = top + _PANEL * len(drawn) + 8
     parts = [
@@ -54,12 +58,20 @@ def _nested(chart: str, y: int) -> str:
 def _legend(results: Sequence[Result]) -> Iterator[str]:
     for number, result in enumerate(results):
         y = _HEAD + _ROW * number
-        cost, evicted = (shown(name, result.figures[name]) for name in ("cost", "evictions"))
+        evicted = shown("evictions", result.figures["evictions"])
         yield f'<rect class="f{number % 6}" x="{_MARGIN}" y="{y}" width="12" height="12" rx="2"/>'
         yield (
             f'<text class="name" x="{_MARGIN + 20}" y="{y + 11}">'
-            f"{escape(result.variant)}: ${cost}, {evicted} pods evicted</text>"
+            f"{escape(result.variant)}: {_spent(result)}, {evicted} pods evicted</text>"
         )
+
+
+def _spent(result: Result) -> str:
+    if result.figures["billed"] is None:
+        return f"${shown('cost', result.figures['cost'])}"
+    billed = f"${shown('billed', result.figures['billed'])} billed"
+    predicted = result.figures["billPredicted"]
+    return billed if predicted is None else f"{billed}, ${shown('billPredicted', predicted)} predicted"
 
 
 def colours() -> str:

@@ -190,7 +190,7 @@ def capacity(
     subject = _subject(workload, filename, options, cluster)
     picture = capacity_picture(market, keeps_namespace=subject.namespace)
     answers, loaded = asyncio.run(_answer(subject, options, picture, cluster))
-    snapshot = picture.cluster.snapshot()
+    snapshot = picture.cluster.snapshot(picture.clock.now())
     emit(render(answers, output, snapshot, loaded.name, picture.cluster.market.gaps()))
     for problem in (*loaded.problems, *snapshot.problems):
         note(f"skipped: {problem}")

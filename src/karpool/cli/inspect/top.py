@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from karpool.cli.options.cluster import (
 from karpool.cli.output.text import NONE, UNKNOWN, columns, emit, machine, note, pluralize
 from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.cluster.cluster import Cluster
+from karpool.cluster.market.fleet_bill import FleetBill
 from karpool.cluster.snapshot import Snapshot
+from karpool.kube.clock import RealClock
 from karpool.model import resources
 from karpool.model.catalogue.catalogue import capacity_type_of
 from karpool.model.kubernetes.meta import NO_LABELS
@@ -149,7 +151,7 @@ def top(
     """
     picture = Cluster(Aspect.NODECLAIMS | _ASPECTS[what], market=market_of(catalogue, contract=contract))
     loaded = asyncio.run(load_cluster(cluster, picture))
-    snapshot = picture.snapshot()
+    snapshot = picture.snapshot(RealClock().now() if loaded.as_of is None else loaded.as_of)
     emit(render(snapshot, what, output, loaded.name))
     for problem in (*loaded.problems, *snapshot.problems):
         note(f"skipped: {problem}")
@@ -174,15 +176,25 @@ def render(snapshot: Snapshot, what: str, output: str, cluster: str) -> str:
     bill = snapshot.facts.market.bill()
     uses: list[str] = []
     if bill is not None:
-        billed = bill.contract.bill(bill.fleet)
         listed = _sum(node.list_price_per_hour for node in nodes)
-        cost = f"bill ${billed.per_hour:.3f} per hour, by the list ${_money(listed)}"
-        uses = [f"{use.name}: {use.used:.3f} of {use.amount:.3f} {use.unit} used here" for use in billed.uses]
+        cost = f"bill ${bill.per_hour(bill.own):.3f} per hour, by the list ${_money(listed)}"
+        uses = list(_uses(bill))
     shown = table(entries, pools=what == "pools", wide=output == "wide", listed=bill is not None)
     pending = pluralize(len(snapshot.room.pending), "pod")
     lines = [shown, "", f"{cluster}: {pluralize(len(nodes), 'node')}, {pending} pending, {cost}"]
     gaps = [f"no price: {gap}" for gap in snapshot.facts.market.gaps()]
     return "\n".join([*lines, *uses, *gaps, *unreadable_lines(snapshot)])
+
+
+def _uses(bill: FleetBill) -> Iterator[str]:
+    """How far commitments are used, with what clusters that are not seen here have of them."""
+    others = {use.name: use.used for use in bill.contract.bill(bill.others).uses} if bill.others else {}
+    for use in bill.contract.bill(bill.fleet).uses:
+        amount = f"of {use.amount:.3f} {use.unit}"
+        if use.name in others:
+            yield f"{use.name}: {use.used:.3f} {amount} used, {others[use.name]:.3f} by other clusters alone"
+        else:
+            yield f"{use.name}: {use.used:.3f} {amount} used here"
 
 
 def _sum(prices: Iterable[float | None]) -> float | None:

@@ -10,14 +10,18 @@ from karpool.estimator.plugins.interface import UNLIMITED
 from karpool.model.infeasible import Infeasible
 from karpool.packing.fit_reasons import FitReason, show_count
 
-_HEADER = ("WHERE", "FITS", "REPLICAS", "ROOM", "NEW NODES", "TYPES", "$/H", "WHY NOT MORE")
+_HEADER = ("WHERE", "FITS", "REPLICAS", "ROOM", "NEW NODES", "TYPES")
 _TYPES_SHOWN = 3
 
 
 def report_document(report: CapacityReport) -> dict[str, Any]:
     content: dict[str, Any] = document_of(report, old_keys=True)
     content["refusals"] = [_refusal(refusal) for refusal in report.refusals]
-    totals = {"price_per_hour": report.price_per_hour, "new_nodes": report.new_nodes}
+    totals = {
+        "price_per_hour": report.price_per_hour,
+        "list_price_per_hour": report.list_price_per_hour,
+        "new_nodes": report.new_nodes,
+    }
     return content | camel_case(totals, old_keys=True)
 
 
@@ -33,6 +37,8 @@ def _refusal(refusal: Infeasible[FitReason]) -> dict[str, Any]:
 def places_table(report: CapacityReport, *, wide: bool, refusals: bool = True) -> str:
     """Every reason has a line of its own, the largest group of nodes first."""
     against = sorted(report.refusals, key=lambda refusal: -refusal.count) if refusals else ()
+    is_listed = report.list_price_per_hour is not None
+    header = (*_HEADER, *(("LIST $/H",) if is_listed else ()), "$/H", "WHY NOT MORE")
     rows: list[Sequence[str]] = []
     for index, place in enumerate(report.places):
         reasons = [*place.reasons, *(map(show_count, against) if index == 0 else ())] or [NONE]
@@ -46,12 +52,13 @@ def places_table(report: CapacityReport, *, wide: bool, refusals: bool = True) -
                 amount(place.room),
                 str(place.nodes) if place.nodes else NONE,
                 (",".join(types) + (f" +{more}" if more else "")) or NONE,
-                price(place),
+                *((price(place, place.list_price_per_hour),) if is_listed else ()),
+                price(place, place.price_per_hour),
                 reasons[0],
             )
         )
-        rows += ((*[""] * (len(_HEADER) - 1), reason) for reason in reasons[1:])
-    return columns(_HEADER, rows)
+        rows += ((*[""] * (len(header) - 1), reason) for reason in reasons[1:])
+    return columns(header, rows)
 
 
 def summary(report: CapacityReport, name: str, unit: str) -> str:
@@ -60,6 +67,8 @@ def summary(report: CapacityReport, name: str, unit: str) -> str:
     if report.new_nodes:
         total = report.price_per_hour
         cost = "price unknown" if total is None else f"${total:.3f} per hour"
+        if report.list_price_per_hour is not None:
+            cost += f" (by the list ${report.list_price_per_hour:.3f})"
         text += f", {report.new_nodes} new node{'' if report.new_nodes == 1 else 's'}, {cost}"
     return f"{text}; at most {amount(report.most)} fit"
 
@@ -69,10 +78,10 @@ def notes(report: CapacityReport) -> Iterator[str]:
     yield from (f"  {remark}" for remark in report.remarks)
 
 
-def price(place: CapacityPlace) -> str:
+def price(place: CapacityPlace, per_hour: float | None) -> str:
     if not place.nodes:
         return NONE
-    return UNKNOWN if place.price_per_hour is None else f"{place.price_per_hour:.3f}"
+    return UNKNOWN if per_hour is None else f"{per_hour:.3f}"
 
 
 def amount(replicas: int) -> str:

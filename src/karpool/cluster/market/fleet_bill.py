@@ -2,22 +2,48 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import fsum
 
 from karpool.model.contracts.contract import BilledKind, Contract, Fleet
 from karpool.packing.new_nodes.pack_result import LaunchOption
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchCost:
+    """Of some new machines, in USD per hour: what they add to the bill, and by the list; None where one
+    price is not known. The list is left out where nothing but the list counts."""
+
+    per_hour: float | None
+    list_per_hour: float | None = None
+
+
 @dataclass(frozen=True)
 class FleetBill:
-    """`fleet` are the machines that are billed; `kind_of` says how a new one of a pool would be."""
+    """`fleet` are the machines that are billed, with `others` of other clusters under the same contract;
+    `kind_of` says how a new one of a pool would be."""
 
     contract: Contract
     fleet: Fleet
+    others: Fleet
     kind_of: Callable[[str, LaunchOption], BilledKind | None]
     list_price_of: Callable[[LaunchOption], float | None]
 
     def beyond(self, fleet: Fleet) -> float:
         return self.contract.beyond(fleet)
+
+    @property
+    def own(self) -> Fleet:
+        return {kind: count - self.others.get(kind, 0) for kind, count in self.fleet.items()}
+
+    def per_hour(self, own: Fleet) -> float:
+        """What the machines of this cluster add to the bill of all, and what was committed to."""
+        everything = self.with_more_of(self.others, own)
+        by_others = self.contract.beyond(self.others) - self.contract.beyond({})
+        return self.contract.bill(everything).per_hour - by_others
+
+    @staticmethod
+    def with_more_of(fleet: Fleet, more: Fleet) -> Fleet:
+        return {kind: fleet.get(kind, 0) + more.get(kind, 0) for kind in (*fleet, *more)}
 
     def without(self, fleet: Fleet, kinds: Iterable[BilledKind | None]) -> Fleet:
         """A machine whose price is not known is on no bill."""
@@ -33,3 +59,44 @@ class FleetBill:
             if kind is not None:
                 larger[kind] = larger.get(kind, 0) + 1
         return larger
+
+
+class LaunchBilling:
+    """What new machines cost, one group after the other: what one takes of a commitment, the next does not
+    have."""
+
+    def __init__(
+        self, bill: FleetBill | None, list_price_of: Callable[[LaunchOption], float | None] | None = None
+    ) -> None:
+        """`list_price_of`, without a bill: where prices are not those of the list."""
+        self._bill = bill
+        self._list_price_of = list_price_of if bill is None else bill.list_price_of
+        self._fleet: Fleet = {} if bill is None else bill.fleet
+
+    def cost(self, pool: str, launches: Iterable[tuple[int, LaunchOption]]) -> LaunchCost:
+        machines = list(launches)
+        listed = None
+        if self._list_price_of is not None:
+            listed = _sum((count, self._list_price_of(option)) for count, option in machines)
+        if self._bill is None:
+            return LaunchCost(_sum((count, option.price_per_hour) for count, option in machines), listed)
+        kinds = [(count, self._bill.kind_of(pool, option)) for count, option in machines]
+        more = {kind: 0 for _, kind in kinds if kind is not None}
+        for count, kind in kinds:
+            if kind is None:
+                return LaunchCost(None, listed)
+            more[kind] += count
+        larger = self._bill.with_more_of(self._fleet, more)
+        added = self._bill.beyond(larger) - self._bill.beyond(self._fleet)
+        self._fleet = larger
+        return LaunchCost(max(added, fsum(kind.least * count for kind, count in more.items())), listed)
+
+
+def _sum(prices: Iterable[tuple[int, float | None]]) -> float | None:
+    """None for nothing, and where one price is not known."""
+    total: list[float] = []
+    for count, price in prices:
+        if price is None:
+            return None
+        total.append(count * price)
+    return fsum(total) if total else None

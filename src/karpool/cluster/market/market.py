@@ -13,7 +13,7 @@ from enum import IntEnum
 
 import structlog
 
-from karpool.cluster.market.fleet_bill import FleetBill
+from karpool.cluster.market.fleet_bill import FleetBill, LaunchBilling
 from karpool.cluster.market.prices import usable_price
 from karpool.model.catalogue.catalogue import ZONE_ID, Catalogue, capacity_type_of
 from karpool.model.catalogue.files import load_shipped, shipped_provider, unknown_region
@@ -112,13 +112,15 @@ class Market:
             labels.get(ZONE_ID, ""),
         )
         # One node of a kind says it all, except that one may still be without its devices.
-        listed = key[0] in self.catalogue.types and not self.catalogue.is_learnt(key[0])
+        catalogue = self._catalogue_in(region_of(labels, source.provider_id))
+        listed = key[0] in catalogue.types and not catalogue.is_learnt(key[0])
         if not key[0] or (listed and key in self._seen):
             return
         if len(self._seen) < _SEEN_MAX:
             self._seen[key] = source
         try:
-            self.catalogue.learn(source)
+            changed = catalogue.learn(source)
+            self._changes += changed and catalogue is not self.catalogue
         except Invalid as error:
             log.info("type not learnt", node=source.name, reason=str(error))
 
@@ -155,10 +157,15 @@ class Market:
         def kind_of(pool: str, option: LaunchOption) -> BilledKind | None:
             return self.billed({**_labels_of(option), NODEPOOL: pool})
 
-        def list_price_of(option: LaunchOption) -> float | None:
-            return self.list_price(_labels_of(option))
+        prices = self.contracted
+        return FleetBill(prices.contract, prices.fleet, prices.others, kind_of, self._list_price_of)
 
-        return FleetBill(self.contracted.contract, self.contracted.fleet, kind_of, list_price_of)
+    def launch_billing(self) -> LaunchBilling:
+        """To price what could be launched next to the machines that were last seen."""
+        return LaunchBilling(self.bill(), self._list_price_of if self.overlays else None)
+
+    def _list_price_of(self, option: LaunchOption) -> float | None:
+        return self.list_price(_labels_of(option))
 
     def _overlaid_price(self, labels: Labels) -> float | None:
         """As overlays of its pool say, else by the list; None without overlays, or without a price."""
@@ -268,9 +275,10 @@ class Market:
     def _load(self, region: str) -> None:
         self.region = region
         self.catalogue = load_shipped(region, auto_mode=self._auto_mode)
+        self._elsewhere.pop(region, None)
         for source in self._seen.values():
             try:
-                self.catalogue.learn(source)
+                self._catalogue_in(region_of(source.labels, source.provider_id)).learn(source)
             except Invalid:
                 continue  # was said before
         self.offerings = Offerings(self.catalogue, self.overlays, self.contracted)

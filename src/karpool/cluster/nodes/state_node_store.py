@@ -99,7 +99,7 @@ class StateNodeStore:
         """Nodes by name, and claims without a node by name; neither changes any more."""
         self._price_anew()
         contracted = self.market.contracted
-        if contracted and (self._billed != self._version or contracted.is_shared):
+        if contracted and (self._billed != self._version or contracted.wants_fleet):
             contracted.see_fleet(self._fleet())
             self._price_anew()
         self._billed = self._version

@@ -6,6 +6,7 @@ ConfigMap: `karpool.dev/template.<group>`, JSON with `instanceType` (of the cata
 or `allocatable`, and optionally `zones`, `labels` and `taints`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ GROUP_LABELS = (
     "agentpool",
     "node.cluster.x-k8s.io/machine-deployment",
 )
+_ZONE_IN_GROUP = re.compile(r"/zones/([^/]+)/")
 _OWN_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 
 
@@ -62,6 +64,9 @@ def group_of(labels: Labels, groups: Iterable[str]) -> str:
     best = ""
     longest = 0
     for group in groups:
+        # GKE has a group per zone for each of its pools, and names the zone in the address of the group.
+        if (zone := _ZONE_IN_GROUP.search(group)) is not None and zone[1] != labels.get(ZONE, zone[1]):
+            continue
         for value in said:
             exact = group == value or group.rpartition("/")[2] == value
             size = len(value) + (1 << 16 if exact else 0)

@@ -398,4 +398,4 @@ def _billed(view: ClusterView, bill: FleetBill, moves: Iterable[Move]) -> float:
     for move in moves:
         fleet = bill.without(fleet, (billed.get(name) for name in move.names))
         fleet = bill.with_more(fleet, (bill.kind_of(new.pool, new.chosen) for new in move.new_nodes))
-    return bill.contract.bill(fleet).per_hour
+    return bill.per_hour(fleet)

@@ -12,7 +12,8 @@ import msgspec
 
 Fraction = Annotated[float, msgspec.Meta(description="a share: 0 is nothing, 1 is all")]
 Moment = Annotated[float, msgspec.Meta(description="seconds since the epoch")]
-Price = Annotated[float, msgspec.Meta(description="USD per hour")]
+Price = Annotated[float, msgspec.Meta(description="USD per hour: what it adds to the bill")]
+ListPrice = Annotated[float, msgspec.Meta(description="USD per hour by the list, whatever was contracted")]
 
 
 class ApiView(msgspec.Struct, rename="camel", frozen=True, kw_only=True, gc=False):
@@ -40,6 +41,7 @@ class PoolRow(ApiView, frozen=True):
     nodes: int
     amounts: Amounts
     price_per_hour: Price
+    list_price_per_hour: ListPrice = 0.0
     unpriced: int = 0
     policy: str = ""
     weight: int = 0
@@ -58,6 +60,7 @@ class ClusterRow(ApiView, frozen=True):
     pending: int
     amounts: Amounts
     price_per_hour: Price
+    list_price_per_hour: ListPrice = 0.0
     unpriced: int = 0
     is_control_plane: bool = False
     ready: bool | None = None
@@ -84,6 +87,7 @@ class FleetOverview(ApiView, frozen=True):
     pending: int
     amounts: Amounts
     price_per_hour: Price
+    list_price_per_hour: ListPrice
     unpriced: int
     promised_replicas: int
 
@@ -97,6 +101,7 @@ class NodeSummary(ApiView, frozen=True, omit_defaults=True):
     allocatable: dict[str, int]
     pods: int
     price_per_hour: Price | None = None
+    list_price_per_hour: ListPrice | None = None
     capacity_type: str = ""
     ready: bool = True
     cordoned: bool = False
@@ -341,6 +346,8 @@ class ConsolidationBoard(ApiView, frozen=True):
     nodes_after: int
     price_before: Price
     price_after: Price
+    list_price_before: ListPrice | None
+    list_price_after: ListPrice | None
     pods_disturbed: int
     stopped: str
     notes: list[str]

@@ -5,7 +5,7 @@ import * as consolidation from "./consolidation.js";
 import { h, keep, mark, say } from "./dom.js";
 import * as events from "./events.js";
 import * as fleet from "./fleet.js";
-import { amount, count, money, percent, plural, serverTime } from "./format.js";
+import { amount, count, money, percent, plural, price, serverTime } from "./format.js";
 import * as placements from "./placements.js";
 import * as promises from "./promises.js";
 import * as scaleUps from "./scale-ups.js";
@@ -99,7 +99,7 @@ async function glance() {
     [found.pending ? `pods, ${count(found.pending)} waiting` : "pods", count(found.pods), (each) => each.pods && `${plural(each.pods, "pod")}, ${count(each.pending)} waiting`],
     ["of CPU requested", cpu?.allocatable ? percent(cpu.requested / cpu.allocatable) : "–", (each) => requestedOf(each.amounts.cpu)],
     ["replicas promised", count(found.promisedReplicas), (each) => each.promisedReplicas && `${plural(each.promisedReplicas, "replica")} placed and not known to have landed`],
-    [found.unpriced ? `per hour, ${count(found.unpriced)} nodes unpriced` : "per hour", money(found.pricePerHour), (each) => each.nodes && `${money(each.pricePerHour)} for ${plural(each.nodes, "node")}${each.unpriced ? `, ${count(each.unpriced)} without a known price` : ""}`],
+    [found.unpriced ? `per hour, ${count(found.unpriced)} nodes unpriced` : Math.abs(found.listPricePerHour - found.pricePerHour) < 5e-4 ? "per hour" : `per hour, by the list ${money(found.listPricePerHour)}`, money(found.pricePerHour), (each) => each.nodes && `${price(each)} for ${plural(each.nodes, "node")}${each.unpriced ? `, ${count(each.unpriced)} without a known price` : ""}`],
   ];
   keep(document.getElementById("glance"), facts.map((each, index) => [...each, index]), ([, , , index]) => index, fact, (element, [name, value, of]) => {
     say(element.firstChild, value);

@@ -86,6 +86,7 @@ function factsOf(each) {
   const saved = each.priceBefore - each.priceAfter;
   return [
     ["would be saved per hour", money(saved)],
+    ...(each.listPriceBefore === null ? [] : [["by the list, before and after", `${money(each.listPriceBefore)} → ${money(each.listPriceAfter)}`]]),
     ["of the cost", percent(each.priceBefore ? saved / each.priceBefore : 0)],
     ["nodes, before and after", `${count(each.nodesBefore)} → ${count(each.nodesAfter)}`],
     ["pods disturbed", count(each.podsDisturbed)],

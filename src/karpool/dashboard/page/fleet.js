@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { bar } from "./bars.js";
 import { h, keep, mark, roving, rows, say, table } from "./dom.js";
-import { amount, count, money, percent, plural, resourceName } from "./format.js";
+import { amount, count, percent, plural, price, resourceName } from "./format.js";
 import { explain, pairs, part, reasons, whyButton } from "./why.js";
 
 export const title = "Fleet";
@@ -64,7 +64,7 @@ function makeCluster(first) {
     cluster = each;
     badges.replaceChildren(...badgesOf(each));
     say(facts, each.watched
-      ? `${plural(each.nodes, "node")} · ${plural(each.pods, "pod")}${each.nodes ? ` · ${money(each.pricePerHour)} per hour` : ""}`
+      ? `${plural(each.nodes, "node")} · ${plural(each.pods, "pod")}${each.nodes ? ` · ${price(each)}` : ""}`
       : "known through Karmada's summary only");
     whole.hidden = !each.amounts.cpu || (each.isControlPlane && !each.nodes);
     whole.show(resource, each.amounts[resource]);
@@ -99,7 +99,7 @@ function clusterWhy(each) {
     reasons(each.why),
     each.problems.length ? part("Left out, because it cannot be read", reasons(each.problems)) : "",
     each.problemsLeftOut ? h("p", { class: "soft" }, `and ${count(each.problemsLeftOut)} more`) : "",
-    part("What costs what", h("p", { class: "soft" }, each.watched ? `${money(each.pricePerHour)} per hour: list prices of ${plural(each.nodes - each.unpriced, "node")}${each.unpriced ? `; ${plural(each.unpriced, "node")} without a known price count as nothing` : ""}.` : "Prices are known only of clusters that are watched.")),
+    part("What costs what", h("p", { class: "soft" }, each.watched ? `${price(each)}: what ${plural(each.nodes - each.unpriced, "node")} add to the bill${each.unpriced ? `; ${plural(each.unpriced, "node")} without a known price count as nothing` : ""}.` : "Prices are known only of clusters that are watched.")),
   ].filter(Boolean);
 }
 
@@ -116,7 +116,7 @@ function makePool(cluster, first) {
     whole, cells);
   element.show = (each, nodes) => {
     pool = each;
-    say(facts, [plural(each.nodes, "node"), each.coming ? `${each.coming} coming` : "", each.nodes ? `${money(each.pricePerHour)} per hour` : "", each.policy].filter(Boolean).join(" · "));
+    say(facts, [plural(each.nodes, "node"), each.coming ? `${each.coming} coming` : "", each.nodes ? price(each) : "", each.policy].filter(Boolean).join(" · "));
     closed.hidden = each.ready || !each.name;
     whole.show(resource, each.amounts[resource]);
     cells.hidden = !nodes.length;
@@ -145,7 +145,7 @@ function showCell(cell, node) {
   const used = node.requested[resource] ?? 0;
   const share = whole ? Math.min(1, used / whole) : 0;
   const state = node.ready === false ? "not ready" : node.leaving ? "leaving" : node.cordoned ? "cordoned" : "";
-  const text = `${node.name}, ${node.type || "unknown type"}${node.zone ? `, ${node.zone}` : ""}: ${amount(resource, used)} of ${amount(resource, whole)} requested, ${plural(node.pods, "pod")}${node.pricePerHour ? `, ${money(node.pricePerHour)} per hour` : ", price unknown"}${state ? `, ${state}` : ""}`;
+  const text = `${node.name}, ${node.type || "unknown type"}${node.zone ? `, ${node.zone}` : ""}: ${amount(resource, used)} of ${amount(resource, whole)} requested, ${plural(node.pods, "pod")}${node.pricePerHour ? `, ${price(node)}` : ", price unknown"}${state ? `, ${state}` : ""}`;
   if (cell.text !== text) {
     cell.text = text;
     cell.style.setProperty("--share", share.toFixed(3));
@@ -165,7 +165,7 @@ async function nodeWhy(cluster, name) {
   const use = bar();
   use.show(resource, { allocatable: node.allocatable[resource] ?? 0, requested: node.requested[resource] ?? 0, promised: 0, potential: 0 });
   return [
-    h("p", { class: "row" }, h("span", { class: `badge ${kind}` }, found.verdict), h("span", { class: "soft" }, [cluster, node.pool, node.type, node.zone, node.capacityType, node.pricePerHour ? `${money(node.pricePerHour)} per hour` : "price unknown"].filter(Boolean).join(" · "))),
+    h("p", { class: "row" }, h("span", { class: `badge ${kind}` }, found.verdict), h("span", { class: "soft" }, [cluster, node.pool, node.type, node.zone, node.capacityType, node.pricePerHour ? price(node) : "price unknown"].filter(Boolean).join(" · "))),
     part(found.verdict === "goes" ? "Why it would go" : "Why it stays", reasons(found.why)),
     part("Use", use, pairs(Object.entries(node.allocatable).map(([each, units]) => [resourceName(each), `${amount(each, node.requested[each] ?? 0)} of ${amount(each, units)} (${percent(units ? (node.requested[each] ?? 0) / units : 0)})`]))),
     part(`Pods (${count(found.pods.length + found.podsLeftOut)})`, found.pods.length ? pods.whole : h("p", { class: "soft" }, "none")),

@@ -13,6 +13,13 @@ export function money(dollars, digits) {
   return "$" + dollars.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
 }
 
+// What is paid, and beside it the list price where that is another.
+export function price(each) {
+  const listed = each.listPricePerHour;
+  const same = listed === null || listed === undefined || Math.abs(listed - each.pricePerHour) < 5e-4;
+  return `${money(each.pricePerHour)} per hour${same ? "" : ` (by the list ${money(listed)})`}`;
+}
+
 export const count = (number) => number.toLocaleString("en-US");
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 export const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toLocaleString("en-US", { maximumFractionDigits: share < 0.1 ? 2 : 1 })} %`);

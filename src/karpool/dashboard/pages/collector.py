@@ -7,6 +7,7 @@ whole process: for 2,000 nodes about half a second. Nothing is ever written.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -28,7 +29,7 @@ from karpool.model.contracts.shared_contract import SharedContract
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
 from karpool.model.karmada.member_cluster import MemberCluster
-from karpool.provisioning.market_file import contract_of, market_of
+from karpool.provisioning.market_file import contract_of, contract_reader, market_of
 from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.what_if import what_if_known
 from karpool.scheduler.estimates.estimate_cache import EstimatorApi
@@ -79,7 +80,11 @@ class FleetCollector:
         self.bell = ChangeNotifier()
         self._wishes = wishes or CollectorSettings()
         contract = self._wishes.contract
-        self._contract = SharedContract(contract_of(contract)) if contract is not None else None
+        self._contract = (
+            SharedContract(contract_of(contract), partial(contract_reader, contract))
+            if contract is not None
+            else None
+        )
         self._clients: dict[str, Client] = {}
         self.watches: dict[str, DashboardCluster] = {}
         for name, client in clusters.items():
@@ -270,7 +275,7 @@ class FleetCollector:
             is_control_plane=watch.is_control_plane,
             heard_seconds_ago=watch.staleness,
             not_ready=watch.not_ready(),
-            problems=view.problems,
+            problems=(*view.problems, *(f"no price: {gap}" for gap in watch.cluster.market.gaps())),
             failures={pool: why for pool, why in failures.items() if why},
         )
 

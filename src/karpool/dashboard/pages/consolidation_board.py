@@ -62,6 +62,8 @@ def board(cluster: str, plan: ConsolidationPlan) -> ConsolidationBoard:
         nodes_after=plan.after.nodes,
         price_before=plan.before.price_per_hour,
         price_after=plan.after.price_per_hour,
+        list_price_before=plan.before.list_price_per_hour,
+        list_price_after=plan.after.list_price_per_hour,
         pods_disturbed=plan.disturbed,
         stopped=plan.stopped.detail if plan.stopped is not None else "",
         notes=_notes(plan),

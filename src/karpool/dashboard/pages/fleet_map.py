@@ -86,6 +86,7 @@ def fleet(
         pending=sum(row.pending for row in rows),
         amounts=summed(row.amounts for row in rows),
         price_per_hour=sum(row.price_per_hour for row in rows),
+        list_price_per_hour=sum(row.list_price_per_hour for row in rows),
         unpriced=sum(row.unpriced for row in rows),
         promised_replicas=sum(row.promised_replicas for row in rows),
     )
@@ -112,6 +113,7 @@ def watched(facts: ClusterOverview, member: MemberCluster | None, promised: Prom
         pending=len(view.snapshot.pending) - len(view.buffer_of),
         amounts=amounts,
         price_per_hour=sum(pool.price_per_hour for pool in pools),
+        list_price_per_hour=sum(pool.list_price_per_hour for pool in pools),
         unpriced=sum(pool.unpriced for pool in pools),
         promised_replicas=promised.replicas,
         heard_seconds_ago=round(facts.heard_seconds_ago) if quiet else None,
@@ -177,6 +179,7 @@ def pool_rows(facts: ClusterOverview, names: Sequence[str]) -> list[PoolRow]:
         offered = {name: int(whole[name][rows].sum()) for name in names}
         potential = _potential(view, pool, compiled, offered, failure)
         prices = [view.machines[row].price_per_hour for row in rows]
+        listed = [view.machines[row].list_price_per_hour for row in rows]
         amounts = {
             name: ResourceAmount(
                 allocatable=units,
@@ -192,6 +195,7 @@ def pool_rows(facts: ClusterOverview, names: Sequence[str]) -> list[PoolRow]:
                 coming=coming[pool],
                 amounts=amounts,
                 price_per_hour=sum(price for price in prices if price is not None),
+                list_price_per_hour=sum(price for price in listed if price is not None),
                 unpriced=sum(price is None for price in prices),
                 policy=_policy(view, pool),
                 weight=compiled.weight if compiled is not None else 0,
@@ -348,6 +352,7 @@ def node_row(
         allocatable={name: units for name, units in allocatable.items() if units},
         pods=pods,
         price_per_hour=machine.price_per_hour,
+        list_price_per_hour=machine.list_price_per_hour,
         ready=node is not None and node.is_ready,
         cordoned=node is not None and node.is_unschedulable,
         leaving=machine.is_leaving,

@@ -58,6 +58,7 @@ class CapacityPart:
     nodes: int = 0  # that would have to be launched
     instance_types: tuple[str, ...] = ()
     price_per_hour: float | None = None
+    list_price_per_hour: float | None = None  # where that is another: contracts, overlays
     reasons: tuple[str, ...] = ()
     may_pass: bool = False  # what is in the way may go by itself: a limit, stock, a failure
     is_unlimited: bool = False  # the pool has no limits: the number is only as large as we count

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.market.failures import LaunchFailure, LaunchFailures, OnFailures
+from karpool.cluster.market.fleet_bill import LaunchBilling
 from karpool.cluster.market.market import Market
 from karpool.cluster.pools.node_group_status import NodeGroupStatus
 from karpool.cluster.snapshot import Snapshot
@@ -20,11 +21,14 @@ from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimat
 from karpool.estimator.providers.packed_capacity import in_flight
 from karpool.estimator.question import EstimateQuestion
 from karpool.kube.clock import Clock
-from karpool.model.kubernetes.node import INSTANCE_TYPE
+from karpool.model.catalogue.catalogue import capacity_type_of
+from karpool.model.karpenter.objects import ON_DEMAND
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import fits
 from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.fit_reasons import explain_nodes
+from karpool.packing.new_nodes.pack_result import LaunchOption
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
 from karpool.wire.requests import ComponentSetsRequest
@@ -73,6 +77,8 @@ class ClusterAutoscalerProvider:
         shape = without_topology(getattr(question.request, "shape", PodShape()))
         left = None if wanted is None else max(0, wanted - question.existing)
         parts: list[CapacityPart] = []
+        market = question.snapshot.market
+        billing = market.launch_billing()
         for room in self._after_others(question):
             each = _per_node(room, shape)
             coming, new = each * room.coming, each * room.new
@@ -82,7 +88,7 @@ class ClusterAutoscalerProvider:
                 left -= coming + new
             if coming:
                 parts.append(CapacityPart(in_flight(self.name, room.status.name), min(coming, UNLIMITED)))
-            parts.append(self._part(question.snapshot.market, room, new, each, shape))
+            parts.append(self._part(room, new, each, shape, billing=billing, market=market))
         return Estimate(min(sum(part.amount for part in parts), UNLIMITED), parts=tuple(parts))
 
     def estimate_components(self, question: EstimateQuestion) -> Estimate:
@@ -107,22 +113,32 @@ class ClusterAutoscalerProvider:
         return self.failures.current(self._clock.now())
 
     def _part(
-        self, market: Market, room: NodeGroupRoom, amount: int, each: int, shape: PodShape
+        self,
+        room: NodeGroupRoom,
+        amount: int,
+        each: int,
+        shape: PodShape,
+        *,
+        billing: LaunchBilling,
+        market: Market,
     ) -> CapacityPart:
         reasons: tuple[str, ...] = ()
         if not amount:
             why = room.refusal or ("" if room.new else f"maxSize {room.status.max_size} reached")
             reasons = (why or _why_not(room, shape),) if why or not each else ()
         nodes = -(-amount // each) if each else 0
-        price = (
-            market.list_price({**room.rows[0].labels, INSTANCE_TYPE: room.instance_type}) if nodes else None
-        )
+        labels = room.rows[0].labels if nodes else {}
+        zone, capacity_type = labels.get(ZONE, ""), capacity_type_of(labels) or ON_DEMAND
+        price = market.list_price({**labels, INSTANCE_TYPE: room.instance_type}) if nodes else None
+        option = LaunchOption(room.instance_type, zone, capacity_type, price)
+        cost = billing.cost("", [(nodes, option)] if nodes else [])
         return CapacityPart(
             f"{self.name}/{room.status.name}",
             min(amount, UNLIMITED),
             nodes=nodes,
             instance_types=(room.instance_type,) if nodes and room.instance_type else (),
-            price_per_hour=None if price is None else price * nodes,
+            price_per_hour=cost.per_hour,
+            list_price_per_hour=cost.list_per_hour,
             reasons=reasons,
             may_pass=bool(reasons) and bool(each),
         )

@@ -18,6 +18,7 @@ import numpy as np
 
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.market.failures import LaunchFailure, LaunchFailures, OnFailures
+from karpool.cluster.market.fleet_bill import LaunchBilling
 from karpool.cluster.nodes.expected import ExpectedNode
 from karpool.cluster.snapshot import REGION_MISSING, Snapshot
 from karpool.estimator.pending_demand import demands, without_topology
@@ -123,7 +124,7 @@ class KarpenterProvider:
         else:
             parts = self._counted(question, moment, without_topology(shape), wanted)
         if moment.probe is not None:
-            parts = self._with_probe(parts, moment, without_topology(shape), wanted)
+            parts = self._with_probe(snapshot, parts, moment, without_topology(shape), wanted)
         total = sum(part.amount for part in parts)
         return Estimate(min(total, UNLIMITED), reasons=_remarks(snapshot), parts=tuple(parts))
 
@@ -234,7 +235,8 @@ class KarpenterProvider:
                 wanted -= parts[index].amount
         potential = moment.plan.capacity(shape, wanted=wanted, ahead=moment.ahead)
         unlimited = {pool.name for pool in moment.new.pools if not pool.limits}
-        parts += (self._part(capacity, capacity.pool in unlimited) for capacity in potential)
+        billing = question.snapshot.market.launch_billing()
+        parts += (self._part(capacity, capacity.pool in unlimited, billing) for capacity in potential)
         return [*parts, *self._failed(question.snapshot, moment)]
 
     def _in_flight(
@@ -255,27 +257,35 @@ class KarpenterProvider:
             for pool, amount in by_pool.items()
         ]
 
-    def _part(self, potential: PoolCapacity, is_unlimited: bool) -> CapacityPart:
+    def _part(self, potential: PoolCapacity, is_unlimited: bool, billing: LaunchBilling) -> CapacityPart:
+        cost = billing.cost(potential.pool, ((run.nodes, run.choice) for run in potential.runs))
         return CapacityPart(
             f"{self.name}/{potential.pool}",
             min(potential.replicas, UNLIMITED),
             nodes=potential.nodes,
             instance_types=potential.instance_types[:SHOWN_TYPES],
-            price_per_hour=potential.price_per_hour,
+            price_per_hour=cost.per_hour,
+            list_price_per_hour=cost.list_per_hour,
             reasons=tuple(refusal.detail for refusal in potential.refusals[:SHOWN_REASONS]),
             may_pass=any(infeasible.resolvable for infeasible in potential.refusals),
             is_unlimited=is_unlimited,
         )
 
     def _with_probe(
-        self, parts: Sequence[CapacityPart], moment: ProviderState, shape: PodShape, wanted: int | None
+        self,
+        snapshot: Snapshot,
+        parts: Sequence[CapacityPart],
+        moment: ProviderState,
+        shape: PodShape,
+        wanted: int | None,
     ) -> list[CapacityPart]:
         """One node of pools that offer nothing else for the shape, to see whether they deliver again."""
         assert moment.probe is not None
         if wanted is not None:
             wanted = max(0, wanted - sum(part.amount for part in parts))
         potential = moment.probe.capacity(shape, wanted=wanted, ahead=moment.ahead)
-        offered = (self._part(capacity, is_unlimited=False) for capacity in potential)
+        billing = snapshot.market.launch_billing()
+        offered = (self._part(capacity, False, billing) for capacity in potential)
         probes = {part.name: part for part in offered if part.amount}
         tried = [part if part.amount else probes.pop(part.name, part) for part in parts]
         serving = {part.name for part in parts if part.amount}

@@ -8,6 +8,7 @@ nodes take are tried, and an answer never exceeds what was tried.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from karpool.cluster.market.fleet_bill import LaunchBilling
 from karpool.estimator.plugins.interface import CapacityPart
 from karpool.estimator.providers.incoming_capacity import ProviderState, on_twins
 from karpool.estimator.question import EstimateQuestion
@@ -84,7 +85,7 @@ def packed(
         if node in rows:
             amounts[rows[node]] = amounts.get(rows[node], 0) + 1
     parts = [CapacityPart(name, amount) for name, amount in amounts.items()]
-    parts += _new_parts(stage, packing)
+    parts += _new_parts(stage, packing, question.snapshot.market.launch_billing())
     placed = len(packing.placed) + sum(len(node.pods) for node in packing.nodes)
     return _cut(parts, min(existing, pods) + sum(part.amount for part in parts) - placed)
 
@@ -140,7 +141,7 @@ def _joined(on: Room, moment: ProviderState) -> Room:
     )
 
 
-def _new_parts(stage: PackedCapacityInput, packing: PackResult) -> list[CapacityPart]:
+def _new_parts(stage: PackedCapacityInput, packing: PackResult, billing: LaunchBilling) -> list[CapacityPart]:
     refusals: dict[str, list[Infeasible[FitReason]]] = {}
     for refusal in packing.left[0].reasons if packing.left else ():
         refusals.setdefault(refusal.about, []).append(refusal)
@@ -149,6 +150,7 @@ def _new_parts(stage: PackedCapacityInput, packing: PackResult) -> list[Capacity
         if pool.name not in stage.moment.failed:
             only = PackResult(tuple(node for node in packing.nodes if node.pool == pool.name))
             types = dict.fromkeys(node.chosen.instance_type for node in only.nodes)
+            cost = billing.cost(pool.name, ((1, node.chosen) for node in only.nodes))
             why = refusals.get(about_pool(pool.name), [])
             parts.append(
                 CapacityPart(
@@ -156,7 +158,8 @@ def _new_parts(stage: PackedCapacityInput, packing: PackResult) -> list[Capacity
                     sum(len(node.pods) for node in only.nodes),
                     nodes=len(only.nodes),
                     instance_types=tuple(types)[:SHOWN_TYPES],
-                    price_per_hour=only.price_per_hour if only.nodes else None,
+                    price_per_hour=cost.per_hour,
+                    list_price_per_hour=cost.list_per_hour,
                     reasons=tuple(infeasible.detail for infeasible in why[:SHOWN_REASONS]),
                     may_pass=any(infeasible.resolvable for infeasible in why),
                     is_unlimited=not pool.limits,

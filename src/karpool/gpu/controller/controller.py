@@ -148,7 +148,7 @@ class GpuScaler:
 
     def seen(self) -> GpuClusterView:
         """The cluster as it is now."""
-        return self._reader.read(self._cluster.snapshot())
+        return self._reader.read(self._cluster.snapshot(self._client.clock.now()))
 
     def _changed(self) -> None:
         self._queue.add_after(STEP, TOGETHER_SECONDS)

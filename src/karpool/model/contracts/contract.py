@@ -6,16 +6,20 @@ machines draw from it until it is used up, and cost their rate beyond. Commitmen
 order, which is the clouds': reservations, plans for families in a region, plans for everything; within one,
 the smallest machines first. Spot never draws from any.
 
+A reservation of capacity is another thing: its places are billed like machines, and draw like them, whether
+they are filled or not; the machines in them cost nothing more.
+Agreements may begin and end; `Contract.at` is what holds at a moment.
+
 So what a machine adds to the bill depends on the others: next to nothing inside an unused commitment, its
 rate beyond. Commitments may be shared with clusters that are not seen here: what those use is taken off.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from math import fsum
+from math import fsum, inf
 
-from karpool.model.karpenter.objects import ON_DEMAND
+from karpool.model.karpenter.objects import ON_DEMAND, RESERVED
 
 # What is paid for already costs next to nothing, but less the cheaper it would have been: it keeps an order.
 PAID_FOR_DIVISOR = 10_000_000
@@ -26,6 +30,7 @@ _NOTHING = 1e-9
 class CommitmentKind(StrEnum):
     """In the order in which machines draw from them."""
 
+    CAPACITY_RESERVATION = "capacity-reservation"
     RESERVATION = "reservation"
     COMMITTED_USE = "committed-use"
     INSTANCE_SAVINGS_PLAN = "instance-savings-plan"
@@ -92,11 +97,30 @@ class AgreementScope:
 
 
 @dataclass(frozen=True, slots=True)
+class Term:
+    """From when until when an agreement holds, in seconds since the epoch; the end is not in it."""
+
+    start: float = -inf
+    end: float = inf
+
+    def holds(self, now: float | None) -> bool:
+        """At an unknown time only what always holds does: a price is then too high rather than too low."""
+        return self == ALWAYS if now is None else self.start <= now < self.end
+
+    def overlaps(self, other: "Term") -> bool:
+        return self.start < other.end and other.start < self.end
+
+
+ALWAYS = Term()
+
+
+@dataclass(frozen=True, slots=True)
 class Discount:
     name: str
     scope: AgreementScope
     fraction: float  # of the list price
     capacity_types: frozenset[str] = frozenset((ON_DEMAND,))
+    term: Term = ALWAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +135,9 @@ class Commitment:
     fraction: float = 0.0
     per_hour: float = 0.0  # what is paid for all of it
     used_elsewhere: float = 0.0  # of the amount, by clusters that are not seen here
+    term: Term = ALWAYS
+    place: BilledKind | None = None  # how a place of reserved capacity is billed: by the list, or `per_hour`
+    is_targeted: bool = False  # only machines that were launched into it fill its places
 
     @property
     def here(self) -> float:
@@ -119,11 +146,31 @@ class Commitment:
 
     def draws(self, kind: BilledKind) -> float:
         """How much of it one machine takes; 0 when it takes none."""
-        if kind.capacity_type != ON_DEMAND or not self.scope.covers(kind):
+        if self.place is not None or kind.capacity_type != ON_DEMAND or not self.scope.covers(kind):
             return 0.0
         if self.unit is CommitmentUnit.MACHINES:
             return 1.0
         return kind.cpus if self.unit is CommitmentUnit.CPUS else kind.rate * (1 - self.fraction)
+
+    def fills(self, kind: BilledKind) -> bool:
+        """Whether a machine takes an empty place of reserved capacity as it comes."""
+        is_open = not self.is_targeted and kind.capacity_type == ON_DEMAND
+        return self.place is not None and is_open and self.scope.covers(kind)
+
+    def filled_places(self, fleet: Fleet) -> tuple[float, dict[BilledKind, float]]:
+        """Places that are empty, and which machines fill the others. Machines that are labelled as reserved
+        were launched into it, and are billed nothing anyway."""
+        left = self.here - sum(
+            count
+            for kind, count in fleet.items()
+            if count > 0 and kind.capacity_type == RESERVED and self.scope.covers(kind)
+        )
+        machines: dict[BilledKind, float] = {}
+        for kind in sorted(kind for kind, count in fleet.items() if count > 0 and self.fills(kind)):
+            if left > 0:
+                machines[kind] = min(float(fleet[kind]), left)
+                left -= machines[kind]
+        return max(left, 0.0), machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +198,30 @@ class ContractBill:
 class Contract:
     discounts: tuple[Discount, ...] = ()
     commitments: tuple[Commitment, ...] = ()  # in the order in which they are drawn from
+    elsewhere: Mapping[str, Fleet] = field(default_factory=dict)  # by cluster, as far as that is written
     _drawing: dict[BilledKind, tuple[tuple[int, float], ...]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
     def __bool__(self) -> bool:
         return bool(self.discounts or self.commitments)
+
+    def at(self, now: float | None) -> "Contract":
+        """What of it holds then; itself where nothing begins or ends."""
+        discounts = tuple(discount for discount in self.discounts if discount.term.holds(now))
+        commitments = tuple(commitment for commitment in self.commitments if commitment.term.holds(now))
+        if (discounts, commitments) == (self.discounts, self.commitments):
+            return self
+        return replace(self, discounts=discounts, commitments=commitments, _drawing={})
+
+    def changes_after(self, now: float) -> float:
+        """When something next begins or ends; infinite for never."""
+        terms = [
+            *(discount.term for discount in self.discounts),
+            *(commitment.term for commitment in self.commitments),
+        ]
+        moments = [moment for term in terms for moment in (term.start, term.end) if moment > now]
+        return min(moments, default=inf)
 
     def rate(self, listed: BilledKind) -> float:
         """Of a machine whose rate is the list price."""
@@ -171,7 +236,9 @@ class Contract:
             CommitmentUse(each.name, each.here - rest, each.here, each.unit.value)
             for each, rest in zip(self.commitments, left, strict=True)
         )
-        return ContractBill(beyond, fsum(each.per_hour for each in self.commitments), uses)
+        # The places of reserved capacity are billed like machines; what they cost is not paid twice.
+        paid = fsum(commitment.per_hour for commitment in self.commitments if commitment.place is None)
+        return ContractBill(beyond, paid, uses)
 
     def beyond(self, fleet: Fleet) -> float:
         """What a fleet costs besides what is paid for already, per hour."""
@@ -184,6 +251,9 @@ class Contract:
     def added(self, kind: BilledKind, headroom: Iterable[float]) -> float:
         """What one more machine would cost, drawing from what is left."""
         uncovered, left = 1.0, tuple(headroom)
+        for commitment, rest in zip(self.commitments, left, strict=True):
+            if commitment.place is not None and rest >= 1 and commitment.fills(kind):
+                return kind.least  # that place is billed already
         for index, needs in self._draws(kind):
             uncovered -= min(uncovered, left[index] / needs)
         return max(kind.rate * (uncovered if uncovered > _NOTHING else 0.0), kind.least)
@@ -194,7 +264,7 @@ class Contract:
         prices = {}
         for kind in fleet:
             price = kind.rate
-            if self._draws(kind):
+            if self._draws(kind) or any(commitment.fills(kind) for commitment in self.commitments):
                 smaller = {**fleet, kind: fleet[kind] - 1}
                 price = whole - self.beyond(smaller)
             prices[kind] = max(price, kind.least)
@@ -211,7 +281,17 @@ class Contract:
     def _drawn(self, fleet: Fleet) -> tuple[list[float], float]:
         """What is left of each commitment, and what is paid beyond them."""
         left = [each.here for each in self.commitments]
-        uncovered = {kind: float(count) for kind, count in sorted(fleet.items()) if count > 0}
+        billed = {kind: float(count) for kind, count in fleet.items() if count > 0}
+        for index, commitment in enumerate(self.commitments):
+            if commitment.place is not None:
+                left[index], filling = commitment.filled_places(fleet)
+                for kind, machines in filling.items():
+                    billed[kind] -= machines
+                place = commitment.place
+                if not commitment.per_hour:
+                    place = replace(place, rate=self.rate(place))
+                billed[place] = billed.get(place, 0.0) + commitment.here
+        uncovered = dict(sorted(billed.items()))
         for index in range(len(left)):
             for kind, machines in uncovered.items():
                 if machines <= 0 or left[index] <= _NOTHING:

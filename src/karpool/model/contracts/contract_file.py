@@ -1,6 +1,8 @@
 """A contract as a file: YAML or JSON, checked whole; what is wrong is named with its line."""
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
@@ -8,24 +10,32 @@ import msgspec
 import yaml
 
 from karpool.model import safe_yaml
-from karpool.model.catalogue.files import shipped_families, shipped_provider, unknown_region
+from karpool.model.catalogue.files import load_shipped, shipped_families, shipped_provider, unknown_region
 from karpool.model.contracts.contract import (
     AgreementScope,
+    BilledKind,
     Commitment,
     CommitmentKind,
     CommitmentUnit,
     Contract,
     Discount,
+    Fleet,
+    Term,
 )
+from karpool.model.contracts.contracted_prices import billed_kind
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import ON_DEMAND
+from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
 from karpool.model.kubernetes.meta import Wire, decode
+from karpool.model.kubernetes.times import moment
 
 FORMAT = "karpool-contract/1"
 PROVIDERS = ("aws", "azure", "gcp")
 _FILE_MAX = 2**20
 _ENTRIES_MAX = 10_000
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DATED = re.compile(r"\d{4}-\d{2}-\d{2}(T.*([+-]\d\d:\d\d|Z))?")
+_CAPACITY_TYPES = (ON_DEMAND, SPOT, RESERVED)
 _DOLLAR_KINDS = (CommitmentKind.INSTANCE_SAVINGS_PLAN, CommitmentKind.SAVINGS_PLAN)
 
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -41,6 +51,8 @@ class WrittenDiscount(Wire, frozen=True, forbid_unknown_fields=True):
     types: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
     capacity_types: tuple[str, ...] = (ON_DEMAND,)
+    start: str = ""
+    end: str = ""
 
 
 class WrittenCommitment(Wire, frozen=True, forbid_unknown_fields=True):
@@ -57,6 +69,23 @@ class WrittenCommitment(Wire, frozen=True, forbid_unknown_fields=True):
     count: Amount | None = None
     cpus: Amount | None = None
     used_elsewhere: Amount = 0.0
+    targeted: bool = False
+    start: str = ""
+    end: str = ""
+
+
+class WrittenMachines(Wire, frozen=True, forbid_unknown_fields=True):
+    """Of another cluster. `rate` is USD per hour after discounts, without commitments."""
+
+    type: str
+    family: str
+    provider: str
+    region: str
+    zone: str
+    count: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+    rate: Amount
+    cpus: Amount
+    capacity_type: str = ON_DEMAND
 
 
 class WrittenContract(Wire, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +94,7 @@ class WrittenContract(Wire, frozen=True, forbid_unknown_fields=True):
     account: str = ""
     discounts: tuple[WrittenDiscount, ...] = ()
     commitments: tuple[WrittenCommitment, ...] = ()
+    elsewhere: dict[str, tuple[WrittenMachines, ...]] = msgspec.field(default_factory=dict)
 
 
 def read_contract(data: bytes) -> Contract:
@@ -96,13 +126,13 @@ def contract_from(document: dict[Any, Any]) -> Contract:
     commitments = [
         _at(f"commitments[{index}]", _commitment, entry) for index, entry in enumerate(written.commitments)
     ]
-    _refuse_overlaps("discounts", written.discounts, [each.scope for each in discounts])
-    _refuse_overlaps("commitments", written.commitments, [each.scope for each in commitments])
+    _refuse_overlaps("discounts", written.discounts, discounts)
+    _refuse_overlaps("commitments", written.commitments, commitments)
     order = list(CommitmentKind)
     return Contract(
         tuple(
-            each
-            for each, entry in zip(discounts, written.discounts, strict=True)
+            discount
+            for discount, entry in zip(discounts, written.discounts, strict=True)
             if _is_ours(entry.accounts, written.account)
         ),
         tuple(
@@ -115,6 +145,7 @@ def contract_from(document: dict[Any, Any]) -> Contract:
                 key=lambda each: (order.index(each.kind), not each.scope.zones, each.name),
             )
         ),
+        {cluster: _machines(cluster, machines) for cluster, machines in written.elsewhere.items()},
     )
 
 
@@ -129,12 +160,82 @@ def _is_ours(accounts: Sequence[str], account: str) -> bool:
     return not accounts or account in accounts
 
 
+def _term(entry: WrittenDiscount | WrittenCommitment) -> Term:
+    """Days are those of UTC; the day on which something ends still counts, a time on that day does not."""
+    start, end = _moment("start", entry.start), _moment("end", entry.end)
+    if end is not None and _DAY.fullmatch(entry.end):
+        end += 86_400
+    if start is not None and end is not None and end <= start:
+        raise Invalid("end", entry.end, f"is before the start, {entry.start}")
+    return Term(-math.inf if start is None else start, math.inf if end is None else end)
+
+
+def _moment(field: str, text: str) -> float | None:
+    seconds = moment(f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text)
+    if text and (seconds is None or not _DATED.fullmatch(text)):
+        raise Invalid(field, text, "must be a day, 2026-12-31, or a time with its zone, 2026-12-31T12:00:00Z")
+    return seconds
+
+
+def _place(entry: WrittenCommitment) -> BilledKind:
+    """How an empty place of reserved capacity is billed: as a machine on demand."""
+    catalogue = load_shipped(entry.regions[0])
+    listed = catalogue.price(entry.types[0], entry.zones[0], ON_DEMAND)
+    if listed is None and not entry.per_hour:
+        reason = "no price of it is shipped for that zone; say with `perHour` what all of it costs"
+        raise Invalid("types[0]", entry.types[0], reason)
+    assert entry.count is not None
+    rate = entry.per_hour / entry.count if entry.per_hour else listed or 0.0
+    return billed_kind(catalogue, entry.types[0], entry.zones[0], ON_DEMAND, rate)
+
+
+def _machines(cluster: str, written: Sequence[WrittenMachines]) -> dict[BilledKind, int]:
+    machines: Counter[BilledKind] = Counter()
+    for index, entry in enumerate(written):
+        path = f"elsewhere.{cluster}[{index}]"
+        if entry.provider not in PROVIDERS:
+            raise Invalid(f"{path}.provider", entry.provider, f"must be one of {', '.join(PROVIDERS)}")
+        if entry.capacity_type not in _CAPACITY_TYPES:
+            reason = f"must be one of {', '.join(_CAPACITY_TYPES)}"
+            raise Invalid(f"{path}.capacityType", entry.capacity_type, reason)
+        place = entry.provider, entry.region, entry.zone
+        kind = BilledKind(entry.cpus, entry.type, entry.family, *place, entry.capacity_type, entry.rate)
+        machines[kind] += entry.count
+    return dict(machines)
+
+
+def written_machines(fleet: Fleet) -> list[dict[str, Any]]:
+    """As `elsewhere` has them."""
+    return [
+        msgspec.to_builtins(
+            WrittenMachines(
+                kind.type,
+                kind.family,
+                kind.provider,
+                kind.region,
+                kind.zone,
+                count,
+                kind.rate,
+                kind.cpus,
+                kind.capacity_type,
+            )
+        )
+        for kind, count in sorted(fleet.items())
+        if count > 0
+    ]
+
+
 def _discount(entry: WrittenDiscount) -> Discount:
     if entry.percent >= 100:
         raise Invalid("percent", entry.percent, "must be below 100: nothing is free")
     if not entry.capacity_types:
         raise Invalid("capacityTypes", [], "must name at least one of on-demand, spot, reserved")
-    return Discount(entry.name, _scope(entry), entry.percent / 100, frozenset(entry.capacity_types))
+    for index, capacity_type in enumerate(entry.capacity_types):
+        if capacity_type not in _CAPACITY_TYPES:
+            reason = f"must be one of {', '.join(_CAPACITY_TYPES)}"
+            raise Invalid(f"capacityTypes[{index}]", capacity_type, reason)
+    fraction, kinds = entry.percent / 100, frozenset(entry.capacity_types)
+    return Discount(entry.name, _scope(entry), fraction, kinds, _term(entry))
 
 
 def _commitment(entry: WrittenCommitment) -> Commitment:
@@ -153,6 +254,14 @@ def _commitment(entry: WrittenCommitment) -> Commitment:
         if kind is CommitmentKind.INSTANCE_SAVINGS_PLAN and not (entry.families and entry.regions):
             raise Invalid("families", entry.families, "such a plan is for families in regions: name both")
         unit, amount = CommitmentUnit.DOLLARS, entry.per_hour
+    elif kind is CommitmentKind.CAPACITY_RESERVATION:
+        for field in ("types", "zones", "regions"):
+            if len(getattr(entry, field)) != 1:
+                reason = "capacity is reserved for one type in one zone: name `types`, `zones`, `regions`"
+                raise Invalid(field, list(getattr(entry, field)), reason)
+        if not entry.count or entry.cpus is not None:
+            raise Invalid("count", entry.count, "must be the number of machines, above 0")
+        unit, amount = CommitmentUnit.MACHINES, entry.count
     elif entry.cpus is not None and entry.count is None:
         if not entry.families:
             raise Invalid("families", [], "CPUs are committed for families: name them")
@@ -165,10 +274,22 @@ def _commitment(entry: WrittenCommitment) -> Commitment:
         raise Invalid("count", entry.count, f"a {kind} has either `count` machines or `cpus`")
     if unit is not CommitmentUnit.DOLLARS and entry.percent:
         raise Invalid("percent", entry.percent, f"a {kind} covers machines whole: it has none")
+    if entry.targeted and kind is not CommitmentKind.CAPACITY_RESERVATION:
+        raise Invalid("targeted", True, f"only capacity is reserved for machines that name it, not a {kind}")
     if entry.used_elsewhere > amount:
         raise Invalid("usedElsewhere", entry.used_elsewhere, f"is more than there is, {amount:g}")
     return Commitment(
-        entry.name, kind, scope, unit, amount, entry.percent / 100, entry.per_hour, entry.used_elsewhere
+        entry.name,
+        kind,
+        scope,
+        unit,
+        amount,
+        entry.percent / 100,
+        entry.per_hour,
+        entry.used_elsewhere,
+        _term(entry),
+        place=_place(entry) if kind is CommitmentKind.CAPACITY_RESERVATION else None,
+        is_targeted=entry.targeted,
     )
 
 
@@ -199,9 +320,11 @@ def _scope(entry: WrittenDiscount | WrittenCommitment) -> AgreementScope:
 
 
 def _refuse_overlaps(
-    part: str, entries: Sequence[WrittenDiscount | WrittenCommitment], scopes: Sequence[AgreementScope]
+    part: str,
+    entries: Sequence[WrittenDiscount | WrittenCommitment],
+    agreements: Sequence[Discount | Commitment],
 ) -> None:
-    """Two of a kind that are about the same machines: nobody could say which of them counts."""
+    """Two of a kind that are about the same machines at a time: nobody could say which of them counts."""
     names: dict[str, int] = {}
     for index, entry in enumerate(entries):
         if entry.name in names:
@@ -212,13 +335,20 @@ def _refuse_overlaps(
     for index, entry in enumerate(entries):
         for before in range(index):
             other = entries[before]
-            if _kind(entry) != _kind(other) or not scopes[index].overlaps(scopes[before]):
+            one, two = agreements[index], agreements[before]
+            if _kind(entry) != _kind(other) or not one.scope.overlaps(two.scope):
+                continue
+            if not one.term.overlaps(two.term) or not _capacity_types(one) & _capacity_types(two):
                 continue
             if not entry.accounts or not other.accounts or set(entry.accounts) & set(other.accounts):
                 reason = (
                     f"is about machines that {other.name!r} is about, too; make them one, or keep them apart"
                 )
                 raise Invalid(f"{part}[{index}]", entry.name, reason)
+
+
+def _capacity_types(agreement: Discount | Commitment) -> frozenset[str]:
+    return agreement.capacity_types if isinstance(agreement, Discount) else frozenset((ON_DEMAND,))
 
 
 def _kind(entry: WrittenDiscount | WrittenCommitment) -> str:

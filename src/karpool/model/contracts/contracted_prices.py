@@ -4,44 +4,106 @@ Until the machines are known, commitments count as used up: a price is then too 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from math import inf
 
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering, family_of
 from karpool.model.contracts.contract import BilledKind, Contract, Fleet
 from karpool.model.resources import CPU
 
+# So often a contract is asked for again: a ConfigMap takes about a minute to reach a pod.
+_READ_AGAIN_SECONDS = 10.0
+
+ReadAgain = Callable[[], Contract | None]
+
+
+def billed_kind(catalogue: Catalogue, name: str, zone: str, capacity_type: str, price: float) -> BilledKind:
+    """Machines of a type by how they are billed at a price."""
+    instance_type = catalogue.types.get(name)
+    return BilledKind(
+        cpus=instance_type.capacity.get(CPU, 0) / 1000 if instance_type is not None else 0.0,
+        type=name,
+        family=family_of(instance_type) if instance_type is not None else name.partition(".")[0],
+        provider=catalogue.provider,
+        region=catalogue.region,
+        zone=zone,
+        capacity_type=capacity_type,
+        rate=price,
+    )
+
 
 class ContractedPrices:
-    """`version` rises whenever a price may have changed."""
+    """`version` rises whenever a price may have changed. `contract` is what holds now."""
 
-    def __init__(self, contract: Contract | None = None, others: Callable[[], Fleet] | None = None) -> None:
-        """`others` are machines of clusters under the same contract, as they are at the moment."""
-        self.contract = contract if contract is not None else Contract()
+    def __init__(
+        self,
+        contract: Contract | None = None,
+        others: Callable[[], Fleet] | None = None,
+        read_again: ReadAgain | None = None,
+        seen_clusters: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        """`others` are machines of clusters under the same contract, as they are at the moment.
+        `read_again` gives another contract when there is one. What is written of `seen_clusters` does not
+        count: they are looked at."""
+        self._written = contract if contract is not None else Contract()
+        self.contract = self._written.at(None)
         self.version = 0
+        self._read_again, self._seen_clusters = read_again, seen_clusters
+        self._asked = self._changes_at = -inf
         self.own: Fleet = {}
         self.fleet: Fleet = {}  # with those of others
         self._others = others
+        self._is_stale = True  # the fleet was not judged under this contract
         self._headroom: tuple[float, ...] = (0.0,) * len(self.contract.commitments)
         self._prices: Mapping[BilledKind, float] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.contract)
+        return bool(self._written)
+
+    def see_time(self, now: float) -> None:
+        """Agreements begin and end, and may be written anew."""
+        if self._read_again is not None and not 0 <= now - self._asked < _READ_AGAIN_SECONDS:
+            self._asked = now
+            if (written := self._read_again()) is not None:
+                self._written, self._changes_at = written, -inf
+        if now < self._changes_at:
+            return
+        self._changes_at = self._written.changes_after(now)
+        contract = self._written.at(now)
+        if contract != self.contract:
+            self.contract = contract
+            self.version += 1
+            self._headroom, self._prices = (0.0,) * len(contract.commitments), {}
+            self._is_stale = True
 
     def see_fleet(self, fleet: Fleet) -> None:
         """All machines of this cluster that are billed, those that are going left out."""
         before, self.own, self.fleet = self.fleet, fleet, fleet
-        if self._others is not None:
-            self.fleet = Counter(fleet) + Counter(self._others())
+        others = self.others
+        if others:
+            self.fleet = Counter(fleet) + Counter(others)
         fleet = self.fleet
-        if not self.contract.commitments or (self.version and fleet == before):
+        is_judged, self._is_stale = fleet == before and not self._is_stale, False
+        if not self.contract.commitments or is_judged:
             return
         self.version += 1
         self._headroom = self.contract.headroom(fleet)
         self._prices = self.contract.prices(fleet)
 
     @property
-    def is_shared(self) -> bool:
-        return self._others is not None
+    def wants_fleet(self) -> bool:
+        """Whether prices may change though no machine of this cluster does."""
+        return self._is_stale or self._others is not None
+
+    @property
+    def others(self) -> Fleet:
+        """Machines of other clusters under the same contract."""
+        others: Counter[BilledKind] = Counter(self._others() if self._others is not None else {})
+        for cluster, machines in self.contract.elsewhere.items():
+            if cluster not in self._seen_clusters():
+                others.update(machines)
+        return others
 
     def price(self, kind: BilledKind) -> float:
         """What a machine of the fleet adds to the bill."""
@@ -59,33 +121,10 @@ class ContractedPrices:
         overlaid: bool = False,
     ) -> BilledKind:
         """Machines of a type by how they are billed; a price that an overlay set is not discounted again."""
-        instance_type = catalogue.types.get(name)
-        listed = BilledKind(
-            cpus=instance_type.capacity.get(CPU, 0) / 1000 if instance_type is not None else 0.0,
-            type=name,
-            family=family_of(instance_type) if instance_type is not None else name.partition(".")[0],
-            provider=catalogue.provider,
-            region=catalogue.region,
-            zone=zone,
-            capacity_type=capacity_type,
-            rate=price,
-        )
-        return listed if overlaid else self._discounted(listed)
-
-    def _discounted(self, listed: BilledKind) -> BilledKind:
-        rate = self.contract.rate(listed)
-        if rate == listed.rate:
+        listed = billed_kind(catalogue, name, zone, capacity_type, price)
+        if overlaid or (rate := self.contract.rate(listed)) == listed.rate:
             return listed
-        return BilledKind(
-            listed.cpus,
-            listed.type,
-            listed.family,
-            listed.provider,
-            listed.region,
-            listed.zone,
-            listed.capacity_type,
-            rate,
-        )
+        return replace(listed, rate=rate)
 
     def applied(
         self, catalogue: Catalogue, listed: InstanceType, overlaid: InstanceType | None = None

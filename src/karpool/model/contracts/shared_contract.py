@@ -4,19 +4,27 @@ What a machine adds to the bill is then exact for all of them together, whicheve
 """
 
 from collections import Counter
+from collections.abc import Callable
 
 from karpool.model.contracts.contract import BilledKind, Contract, ContractBill
-from karpool.model.contracts.contracted_prices import ContractedPrices
+from karpool.model.contracts.contracted_prices import ContractedPrices, ReadAgain
 
 
 class SharedContract:
-    def __init__(self, contract: Contract) -> None:
+    def __init__(self, contract: Contract, reader: Callable[[], ReadAgain] | None = None) -> None:
+        """`reader` makes what tells a member that the contract was written anew."""
         self.contract = contract
+        self._reader = reader
         self._members: dict[str, ContractedPrices] = {}
 
     def member(self, cluster: str) -> ContractedPrices:
         """The prices of a cluster; one that starts again takes the place of what it was."""
-        prices = ContractedPrices(self.contract, lambda: self._machines(without=cluster))
+        prices = ContractedPrices(
+            self.contract,
+            lambda: self._machines(without=cluster),
+            None if self._reader is None else self._reader(),
+            self._members.keys,
+        )
         self._members[cluster] = prices
         return prices
 
@@ -24,8 +32,9 @@ class SharedContract:
         self._members.pop(cluster, None)
 
     def bill(self) -> ContractBill:
-        """Of all clusters, as far as their machines were seen."""
-        return self.contract.bill(self._machines())
+        """Of all clusters, as far as their machines were seen, under what holds by their clocks."""
+        contracts = [prices.contract for prices in self._members.values()]
+        return (contracts[0] if contracts else self.contract.at(None)).bill(self._machines())
 
     def _machines(self, without: str = "") -> Counter[BilledKind]:
         machines: Counter[BilledKind] = Counter()
