@@ -3,8 +3,6 @@
 from karpool.consolidation.planning.plan import (
     ClusterTotals,
     ConsolidationPlan,
-    DisruptionReason,
-    KeptNode,
     Move,
     MovedPod,
     MoveKind,
@@ -14,8 +12,9 @@ from karpool.consolidation.planning.plan import (
     ReplacementNode,
     SourceNode,
 )
+from karpool.consolidation.policy.kept_node import KeptNode
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
-from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.scoring import PoolTotals, ScoredNode, score_sources
 from karpool.model.infeasible import Infeasible
 from karpool.packing.new_nodes.pack_result import LaunchOption

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from karpool.cli.output import plan_html, plan_text
 from karpool.consolidation.planning.comparison import PlanAlternative, label_of, overrides
-from karpool.consolidation.planning.plan import KeptNode, MovedPod
+from karpool.consolidation.planning.plan import MovedPod
 from karpool.consolidation.planning.plan_file import SIZE_LIMIT, SavedPlan, parse_plan, to_document
+from karpool.consolidation.policy.kept_node import KeptNode
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.model.errors import Invalid

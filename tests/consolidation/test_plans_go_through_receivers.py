@@ -55,15 +55,15 @@ def chain(receivers: int) -> BuiltCluster:
 
 
 def test_a_second_plan_finds_next_to_nothing_where_only_one_type_is_sold():
-    cluster = chain(24)
+    cluster = chain(180)
     plan = plan_consolidation(cluster.view(), UNSCORED, NOW)
-    pods = sum(1 + number % 3 for number in range(24))
+    pods = sum(1 + number % 3 for number in range(180))
     needed = -(-pods // 8)
-    assert 24 - sum(len(move.nodes) for move in plan.moves) == needed
+    assert 180 - sum(len(move.nodes) for move in plan.moves) == needed
 
 
-def mixed(zones=("z1",), **pod) -> BuiltCluster:
-    """Eight nodes that one new node of twice their size could replace two by two, at two thirds."""
+def mixed(zones=("z1",), nodes=8, **pod) -> BuiltCluster:
+    """Nodes of which new ones of four times their size could replace four each, for half the price."""
     cluster = BuiltCluster(
         catalogue(
             instance_type("old", 4000, 16, 0.3, zones=zones),
@@ -71,20 +71,20 @@ def mixed(zones=("z1",), **pod) -> BuiltCluster:
         )
     )
     cluster.pool()
-    for number in range(8):
+    for number in range(nodes):
         cluster.node(f"n{number}", "old", zone=zones[number % len(zones)])
         cluster.pod(f"p{number}", f"n{number}", cpu=3900, labels={"app": "a"}, **pod)
     return cluster
 
 
-def test_several_nodes_go_into_one_new_node():
-    plan = plan_consolidation(mixed().view(), UNSCORED, NOW)
-    assert plan.savings_per_hour == pytest.approx(8 * 0.3 - 2 * 0.6)
-    assert {len(move.nodes) for move in plan.moves} == {4}
+def test_several_nodes_go_into_few_new_ones():
+    plan = plan_consolidation(mixed(nodes=160).view(), UNSCORED, NOW)
+    assert plan.savings_per_hour == pytest.approx(160 * 0.3 - 40 * 0.6)
+    assert max(len(move.nodes) for move in plan.moves) <= UNSCORED.most_sources
 
 
-def anti_affinity(key):
-    term = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": key}
+def anti_affinity(key, app="a"):
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
@@ -159,12 +159,13 @@ def test_validation_refuses_spot_for_spot_too():
 
 
 def test_without_deleting_the_replacement_is_tried():
-    """Two large nodes, nearly empty: either could be deleted, and both can be replaced by a small one."""
+    """Two large nodes, nearly empty: either could be deleted, and both can be replaced by a small one. Their
+    pods are bound by topology, so that no search over groups finds it."""
     cluster = BuiltCluster()
     cluster.pool()
     for name in ("a", "b"):
         cluster.node(name, "large")
-        cluster.pod(f"p-{name}", name, cpu=500)
+        cluster.pod(f"p-{name}", name, cpu=500, labels={"app": name}, spec=anti_affinity(HOSTNAME, name))
     plan = plan_consolidation(cluster.view(), replace(UNSCORED, delete=False), NOW)
     assert plan.moves and {move.kind for move in plan.moves} == {MoveKind.REPLACE}
     assert plan.savings_per_hour >= 2 * (0.4 - 0.1) - 1e-9
@@ -175,7 +176,7 @@ def test_a_pool_may_switch_deleting_off():
     cluster.pool(annotations={"karpool.dev/consolidation-moves": "replace"})
     for name in ("a", "b"):
         cluster.node(name, "large")
-        cluster.pod(f"p-{name}", name, cpu=500)
+        cluster.pod(f"p-{name}", name, cpu=500, labels={"app": name}, spec=anti_affinity(HOSTNAME, name))
     plan = plan_consolidation(cluster.view(), UNSCORED, NOW)
     assert plan.moves and {move.kind for move in plan.moves} == {MoveKind.REPLACE}
 
@@ -207,9 +208,9 @@ def busy(nodes: int) -> BuiltCluster:
 def test_a_deadline_ends_a_group(monkeypatch):
     """The clock runs with the packings: after the deadline none is begun."""
     packings = CountedPackings(monkeypatch)
-    late = replace(UNSCORED, deadline_seconds=10.0)
+    late = replace(UNSCORED, deadline_seconds=1.0)
     plan_consolidation(busy(40).view(), late, NOW, elapsed=lambda: float(packings.count))
-    assert packings.count <= 10
+    assert packings.count == 1
 
 
 def test_improving_a_plan_takes_no_more_packings_than_it_may(monkeypatch):

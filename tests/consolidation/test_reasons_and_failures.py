@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from karpool.consolidation.planning.plan import KeptNode
+from karpool.consolidation.policy.kept_node import KeptNode
 from karpool.consolidation.policy.reasons import ConsolidationReason, MoveFailure
 from karpool.model.infeasible import Infeasible
 

@@ -20,7 +20,8 @@ from karpool.cluster.cluster import Cluster
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.execution.validation import what_if
 from karpool.consolidation.planning.comparison import PlanAlternative, label_of, overrides
-from karpool.consolidation.planning.plan import ConsolidationPlan, KeptNode, Move, MovedPod
+from karpool.consolidation.planning.plan import ConsolidationPlan, Move, MovedPod
+from karpool.consolidation.policy.kept_node import KeptNode
 from karpool.consolidation.policy.options import PlanOptions
 from karpool.consolidation.policy.policy import PolicyName
 from karpool.consolidation.policy.reasons import ConsolidationReason

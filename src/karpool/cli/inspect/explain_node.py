@@ -17,9 +17,10 @@ from karpool.cli.output.text import columns, emit, machine, printable
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.execution.validation import what_if
 from karpool.consolidation.planning.comparison import overrides
-from karpool.consolidation.planning.plan import ConsolidationPlan, KeptNode, Move, RejectedMove
+from karpool.consolidation.planning.plan import ConsolidationPlan, Move, RejectedMove
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.eligibility import lifetime_remaining
+from karpool.consolidation.policy.kept_node import KeptNode
 from karpool.consolidation.policy.options import ReplanOptions
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings

@@ -10,12 +10,12 @@ from karpool.consolidation.planning.comparison import PlanAlternative
 from karpool.consolidation.planning.plan import (
     ClusterTotals,
     ConsolidationPlan,
-    KeptNode,
     Move,
     MovedPod,
     RejectedMove,
     ReplacementNode,
 )
+from karpool.consolidation.policy.kept_node import KeptNode
 from karpool.consolidation.policy.prices import HOURS_PER_MONTH
 
 NONE = "-"

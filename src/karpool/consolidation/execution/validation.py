@@ -18,7 +18,6 @@ from karpool.consolidation.methods.deletion import delete, no_room
 from karpool.consolidation.methods.replacement import Replacement, pods_shown
 from karpool.consolidation.planning.plan import (
     ConsolidationPlan,
-    DisruptionReason,
     Move,
     MoveKind,
     ReplacementNode,
@@ -33,7 +32,7 @@ from karpool.consolidation.planning.planning_state import (
 )
 from karpool.consolidation.policy.candidates import find_candidates
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
-from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.model import durations

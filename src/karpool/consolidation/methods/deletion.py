@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from karpool.consolidation.methods.method import PlanDeadline, SearchResult, accept_or_refuse
-from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods, UnplacedShapes
-from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.model.infeasible import Infeasible
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from karpool.cluster.market.prices import usable_price
 from karpool.consolidation.methods.method import PlanDeadline, SearchResult
-from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState
+from karpool.consolidation.policy.reasons import DisruptionReason
 from karpool.consolidation.policy.scoring import MoveVerdict, PoolScore
 
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult
 from karpool.consolidation.methods.replacement import cheapest_node, purchase_several
-from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods, UnplacedShapes
-from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.scoring import Floats
 from karpool.packing.relocation.exact import Room, exact_fit
 from karpool.packing.relocation.single_node import FittingTypes

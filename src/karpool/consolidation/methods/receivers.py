@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from karpool.consolidation.methods.method import PlanDeadline, SearchResult
-from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState
+from karpool.consolidation.policy.reasons import DisruptionReason
 
 ROUNDS_MAX = 4  # passes over all receivers; a pass in which none goes ends it
 

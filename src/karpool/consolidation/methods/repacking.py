@@ -15,8 +15,8 @@ import numpy as np
 
 from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult, accept_or_refuse
 from karpool.consolidation.methods.replacement import purchase_several
-from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods
+from karpool.consolidation.policy.reasons import DisruptionReason
 from karpool.consolidation.policy.scoring import Floats
 from karpool.model.karpenter.objects import SPOT
 from karpool.model.kubernetes.node import ZONE

@@ -13,7 +13,6 @@ from math import inf
 import numpy as np
 
 from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult, accept_or_refuse
-from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.planning_state import (
     TYPES_MAX,
     CandidateMove,
@@ -22,7 +21,7 @@ from karpool.consolidation.planning.planning_state import (
     PurchasedNode,
     UnplacedShapes,
 )
-from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.scoring import can_pass, score_move
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT

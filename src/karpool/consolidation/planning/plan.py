@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.kept_node import KeptNode
+from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.scoring import MoveVerdict
 from karpool.model.infeasible import Infeasible
 from karpool.packing.new_nodes.pack_result import LaunchOption
@@ -19,13 +20,6 @@ class MoveKind(StrEnum):
     EMPTY = "empty"  # nothing on the nodes would be missed
     DELETE = "delete"  # their pods fit on other nodes
     REPLACE = "replace"  # new nodes come first
-
-
-class DisruptionReason(StrEnum):
-    """As budgets name it."""
-
-    EMPTY = "Empty"
-    UNDERUTILIZED = "Underutilized"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +115,6 @@ class RejectedMove:
     """A move that could be made and is not: by score, budget, window or switch."""
 
     move: Move
-    why: tuple[Infeasible[ConsolidationReason], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class KeptNode:
-    """A node that stays, and everything found that holds it, the first reason first."""
-
-    node: str
-    pool: str  # empty: no pool
-    price_per_hour: float | None
-    disruption: float
     why: tuple[Infeasible[ConsolidationReason], ...]
 
 

@@ -17,8 +17,6 @@ from karpool.consolidation.methods.method import PlanDeadline, SearchResult
 from karpool.consolidation.planning.plan import (
     ClusterTotals,
     ConsolidationPlan,
-    DisruptionReason,
-    KeptNode,
     Move,
     MovedPod,
     MoveKind,
@@ -32,7 +30,8 @@ from karpool.consolidation.planning.planning_state import CandidateMove, Plannin
 from karpool.consolidation.planning.search import search
 from karpool.consolidation.policy.budgets import DisruptionAllowance, permission
 from karpool.consolidation.policy.candidates import CandidateNodes, find_candidates
-from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.kept_node import KeptNode
+from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.scoring import (
     PoolMember,
     PoolTotals,

@@ -16,12 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from karpool.cluster.pods.disruption_store import RESCHEDULABLE
-from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.pods_to_move import Demand, PodsToMove
 from karpool.consolidation.policy.budgets import DisruptionAllowance
 from karpool.consolidation.policy.candidates import CandidateNodes
 from karpool.consolidation.policy.policy import ConsolidationPolicy
-from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.scoring import (
     Floats,
     MoveVerdict,

@@ -1,9 +1,11 @@
 """Which moves to make: every candidate is looked at, and better combinations than one ranking gives.
 
-Methods run in this order: empty nodes; each candidate alone, away without a replacement, else with
-cheaper new nodes, in several orders of which the best is kept; then few nodes together, exactly
-(`methods/multi_node`): all of them in a small cluster; in a larger one group by group, what a group
-gave so far taken back if together it gives more. The work is bounded by counts, not by time, so that
+Empty nodes go first. Then several ways through the candidates are tried, and the best is kept: each alone,
+away without a replacement, else with cheaper new nodes, in several orders; or groups that waste little
+in new nodes first (`methods/repacking`). Every way ends with what is left in groups, and with nodes that
+received pods (`methods/receivers`). Few nodes together are solved exactly (`methods/multi_node`): all
+of them in a small cluster; in a larger one group by group, what a group gave so far taken back if together
+it gives more. The work is bounded by counts, not by time, so that
 the same cluster gives the same plan; a deadline ends it early and what was not looked at is named.
 """
 
@@ -19,13 +21,13 @@ from karpool.consolidation.methods.multi_node import GROUP, MultiNode, accept_al
 from karpool.consolidation.methods.receivers import Receivers
 from karpool.consolidation.methods.repacking import Repacking
 from karpool.consolidation.methods.replacement import Replacement, split
-from karpool.consolidation.planning.plan import DisruptionReason
 from karpool.consolidation.planning.planning_state import (
     CandidateMove,
     PlanningMark,
     PlanningState,
     UnplacedShapes,
 )
+from karpool.consolidation.policy.reasons import DisruptionReason
 from karpool.packing.tables.columns import Int64s
 
 UNDERUTILIZED = DisruptionReason.UNDERUTILIZED

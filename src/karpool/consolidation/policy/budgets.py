@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from karpool.cluster.nodes.state_node import StateNode
-from karpool.consolidation.planning.plan import DisruptionReason
-from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.settings import DisruptionRate, PlanSettings, PoolSettings, any_open
 from karpool.consolidation.view import ClusterView, NodeRemoval
 from karpool.model.infeasible import Infeasible

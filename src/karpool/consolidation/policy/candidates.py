@@ -22,7 +22,6 @@ from karpool.cluster.pods.disruption_store import (
     STARTING,
     UNREADY,
 )
-from karpool.consolidation.planning.plan import KeptNode
 from karpool.consolidation.policy.eligibility import (
     DisruptionMethod,
     EligibilityFacts,
@@ -30,6 +29,7 @@ from karpool.consolidation.policy.eligibility import (
     why_not_candidate,
     why_not_method,
 )
+from karpool.consolidation.policy.kept_node import KeptNode
 from karpool.consolidation.policy.policy import ConsolidationPolicy, policy_of
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import is_empty

@@ -25,6 +25,8 @@ from karpool.model.errors import Invalid
 if TYPE_CHECKING:
     from karpool.consolidation.policy.settings import PlanSettings
 
+# A person waits for a plan, and a controller for the next one; 10,000 nodes take less than a quarter of it.
+DEADLINE_SECONDS = 60.0
 _K = "k of the Balanced policy, which is compared with other policies that are named."
 _HeedBudgets = Annotated[bool, option("Ignore disruption budgets.", flag="ignore-budgets", negated=True)]
 
@@ -50,7 +52,11 @@ class PlanningOptions(Options, frozen=True):
     deadline_seconds: Annotated[
         float | None,
         msgspec.Meta(ge=0, extra={"unit": "duration"}),
-        option("Return the best plan found by then.", flag="deadline", process_only=True),
+        option(
+            "Return the best plan found by then. Default: 60s; 0: take as long as it takes.",
+            flag="deadline",
+            process_only=True,
+        ),
     ] = None
     region: Annotated[
         str,
@@ -80,7 +86,9 @@ class PlanningOptions(Options, frozen=True):
             min_age_seconds=self.min_age_seconds,
             protect_young_targets=self.protect_young_targets,
             heed_budgets=heed_budgets,
-            deadline_seconds=self.deadline_seconds or None,
+            deadline_seconds=(
+                DEADLINE_SECONDS if self.deadline_seconds is None else self.deadline_seconds or None
+            ),
         )
 
 

@@ -6,6 +6,13 @@ from typing import Self
 from karpool.model.infeasible import Reason
 
 
+class DisruptionReason(StrEnum):
+    """As budgets name it."""
+
+    EMPTY = "Empty"
+    UNDERUTILIZED = "Underutilized"
+
+
 class MoveFailure(StrEnum):
     """What a move failed for, as events and metrics name it. The words are Karpenter's."""
 

@@ -8,7 +8,12 @@ Pure.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from karpool.consolidation.planning.plan import ConsolidationPlan, Move, MovedPod, PoolSummary
+from karpool.consolidation.planning.plan import (
+    ConsolidationPlan,
+    Move,
+    MovedPod,
+    PoolSummary,
+)
 from karpool.consolidation.policy.scoring import MoveScore
 from karpool.dashboard.api.views import (
     ConsolidationBoard,
