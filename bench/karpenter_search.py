@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from karpool.consolidation.planning.planner import Planner
-from karpool.consolidation.planning.planning_state import PlanningState
 from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 from karpool.consolidation.view import ClusterView
 from karpool.model.karpenter.objects import SPOT
 from karpool.packing.tables.columns import Int64s

@@ -79,6 +79,8 @@ def measured(kind: str, nodes: int, seeds: tuple[int, ...]) -> list[dict[str, An
 
 
 def benchmarks() -> list[Any]:
-    cases = [(kind, nodes, (SEED,)) for kind in KINDS for nodes in (50, 200, 1000)]
+    cases: list[tuple[str, int, tuple[int, ...]]] = [
+        (kind, nodes, (SEED,)) for kind in KINDS for nodes in (50, 200, 1000)
+    ]
     cases += [(kind, nodes, UNSEEN) for kind in KINDS for nodes in (50, 200)]
     return [result for case in cases for result in measured(*case)]

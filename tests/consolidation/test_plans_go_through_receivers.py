@@ -11,10 +11,13 @@ from karpool.consolidation.methods import multi_node
 from karpool.consolidation.planning import search
 from karpool.consolidation.planning.plan import MoveKind
 from karpool.consolidation.planning.planner import Planner, plan_consolidation
-from karpool.consolidation.planning.planning_state import CandidateMove
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.state.candidate_move import (
+    CandidateMove,
+)
+from karpool.consolidation.state.move_objections import objections_to
 from karpool.model.kubernetes.node import HOSTNAME, ZONE
 from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
 from tests.consolidation.test_plans_hold_together import SETTINGS, random_cluster
@@ -136,7 +139,7 @@ def test_a_move_of_spot_nodes_alone_is_refused_whatever_group_it_was_cut_from():
     row = view.snapshot.find("spot")
     fitting = world.one_node.fitting(dict(world.demand((row,))))[0]
     draft = CandidateMove((row,), (), ((fitting, dict(world.demand((row,)))),), world.verdict((row,), 0.09))
-    reasons = [why.reason for why in world.objections(draft, draft.reason)]
+    reasons = [why.reason for why in objections_to(world, draft, draft.reason)]
     assert ConsolidationReason.SPOT_TO_SPOT in reasons
 
 

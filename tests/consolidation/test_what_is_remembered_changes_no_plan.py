@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karpool.consolidation.planning.planner import plan_consolidation
-from karpool.consolidation.planning.planning_state import PlanningState
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
 from tests.consolidation.small_clusters import BALANCED, UNSCORED
 from tests.consolidation.test_plans_hold_together import SETTINGS, random_cluster

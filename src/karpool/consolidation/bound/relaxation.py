@@ -15,8 +15,10 @@ from math import inf
 import numpy as np
 
 from karpool.consolidation.bound.linear_program import LinearProgram
-from karpool.consolidation.planning.planning_state import PlanningState
 from karpool.consolidation.policy.scoring import Floats
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 from karpool.model.karpenter.objects import SPOT
 from karpool.packing.tables.columns import Bools, Int64s
 

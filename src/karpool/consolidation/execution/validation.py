@@ -23,17 +23,22 @@ from karpool.consolidation.planning.plan import (
     ReplacementNode,
 )
 from karpool.consolidation.planning.planner import Planner
-from karpool.consolidation.planning.planning_state import (
-    LEAST_SAVING,
-    CandidateMove,
-    PlanningState,
-    Pods,
-    UnplacedShapes,
-)
 from karpool.consolidation.policy.candidates import find_candidates
 from karpool.consolidation.policy.policy import ConsolidationPolicy, PolicyName
 from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
+from karpool.consolidation.state.candidate_move import (
+    CandidateMove,
+    Pods,
+    UnplacedShapes,
+)
+from karpool.consolidation.state.move_objections import (
+    LEAST_SAVING,
+    objections_to,
+)
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 from karpool.consolidation.view import ClusterView
 from karpool.model import durations
 from karpool.model.errors import Invalid
@@ -248,7 +253,7 @@ class _Again:
             nodes = Counter(world.pool_of[row] for row in draft.rows)
             why = world.permission.refusal(DisruptionReason.EMPTY, nodes)
         else:
-            why = world.objections(draft, move.reason)
+            why = objections_to(world, draft, move.reason)
             if self._arrived:
                 why = _after_paying(draft, why)
         if why:

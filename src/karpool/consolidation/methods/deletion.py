@@ -3,8 +3,15 @@
 from collections.abc import Sequence
 
 from karpool.consolidation.methods.method import PlanDeadline, SearchResult, accept_or_refuse
-from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods, UnplacedShapes
 from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
+from karpool.consolidation.state.candidate_move import (
+    CandidateMove,
+    Pods,
+    UnplacedShapes,
+)
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 from karpool.model.infeasible import Infeasible
 
 

@@ -4,9 +4,14 @@ from collections.abc import Sequence
 
 from karpool.cluster.market.prices import usable_price
 from karpool.consolidation.methods.method import PlanDeadline, SearchResult
-from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState
 from karpool.consolidation.policy.reasons import DisruptionReason
 from karpool.consolidation.policy.scoring import MoveVerdict, PoolScore
+from karpool.consolidation.state.candidate_move import (
+    CandidateMove,
+)
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 
 
 class Emptiness:

@@ -8,8 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, UnplacedShapes
 from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
+from karpool.consolidation.state.candidate_move import (
+    CandidateMove,
+    UnplacedShapes,
+)
+from karpool.consolidation.state.move_objections import objections_to
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 from karpool.model.infeasible import Infeasible
 
 # Prices per hour that are this close are the same; keeps rounding from deciding between equal moves.
@@ -73,7 +80,7 @@ def accept_or_refuse(
     state: PlanningState, draft: CandidateMove, reason: DisruptionReason, result: SearchResult
 ) -> None:
     """A move that is in place; the trial that it was made in takes it back if it is refused."""
-    objections = state.objections(draft, reason)
+    objections = objections_to(state, draft, reason)
     if objections:
         result.refused[draft.rows[0]] = draft, objections
         return

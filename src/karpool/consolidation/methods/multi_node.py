@@ -14,9 +14,17 @@ import numpy as np
 
 from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult
 from karpool.consolidation.methods.replacement import cheapest_node, purchase_several
-from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods, UnplacedShapes
 from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.scoring import Floats
+from karpool.consolidation.state.candidate_move import (
+    CandidateMove,
+    Pods,
+    UnplacedShapes,
+)
+from karpool.consolidation.state.move_objections import objections_to, raises_the_bill
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 from karpool.packing.relocation.exact import Room, exact_fit
 from karpool.packing.relocation.single_node import FittingTypes
 from karpool.packing.tables.columns import Bools, Int64s
@@ -459,7 +467,7 @@ class _Problem:
         return CandidateMove(tuple(rows), flat, tuple((node.fitting, node.pods) for node in bought), verdict)
 
     def _is_allowed(self, drafts: Sequence[CandidateMove]) -> bool:
-        return not any(self._state.objections(draft, DisruptionReason.UNDERUTILIZED) for draft in drafts)
+        return not any(objections_to(self._state, draft, DisruptionReason.UNDERUTILIZED) for draft in drafts)
 
 
 def _promise(state: PlanningState, rows: Sequence[int]) -> float:
@@ -485,7 +493,7 @@ def accept_all(state: PlanningState, drafts: Iterable[CandidateMove]) -> list[Ca
     accepted = []
     for draft in drafts:
         # With what was contracted, what one saves depends on those before it.
-        if not any(state.raises_the_bill(draft)) and put_in_place(state, draft):
+        if not any(raises_the_bill(state, draft)) and put_in_place(state, draft):
             state.accept(draft)
             accepted.append(draft)
     return accepted

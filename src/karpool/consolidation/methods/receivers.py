@@ -9,8 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from karpool.consolidation.methods.method import PlanDeadline, SearchResult
-from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState
 from karpool.consolidation.policy.reasons import DisruptionReason
+from karpool.consolidation.state.candidate_move import (
+    CandidateMove,
+)
+from karpool.consolidation.state.move_objections import objections_to
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 
 ROUNDS_MAX = 4  # passes over all receivers; a pass in which none goes ends it
 
@@ -55,7 +61,7 @@ class Receivers:
                 relocation.withdraw(shape, row, pods)
             placed, left = state.relocate((row,), arrived, whole=True)
             draft = CandidateMove((row,), (), (), state.verdict((row,), None))
-            if left or state.objections(draft, self.reason):
+            if left or objections_to(state, draft, self.reason):
                 return False
             homes: _Homes = defaultdict(list)
             for shape, target, pods in placed:

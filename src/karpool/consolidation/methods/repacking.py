@@ -15,9 +15,16 @@ import numpy as np
 
 from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult, accept_or_refuse
 from karpool.consolidation.methods.replacement import purchase_several
-from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState, Pods
 from karpool.consolidation.policy.reasons import DisruptionReason
 from karpool.consolidation.policy.scoring import Floats
+from karpool.consolidation.state.candidate_move import (
+    CandidateMove,
+    Pods,
+)
+from karpool.consolidation.state.move_objections import objections_to
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 from karpool.model.karpenter.objects import SPOT
 from karpool.model.kubernetes.node import ZONE
 from karpool.model.requirements import ValueSet
@@ -148,7 +155,7 @@ class Repacking:
             if group.members and group.efficiency >= least:
                 with state.trial():
                     draft = self._draft(lane, group)
-                    if draft is not None and not state.objections(draft, self.reason):
+                    if draft is not None and not objections_to(state, draft, self.reason):
                         accept_or_refuse(state, draft, self.reason, result)
                         taken = set(group.members)
             waiting = [index for index in waiting if index not in taken]

@@ -13,16 +13,20 @@ from math import inf
 import numpy as np
 
 from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult, accept_or_refuse
-from karpool.consolidation.planning.planning_state import (
-    TYPES_MAX,
+from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
+from karpool.consolidation.policy.scoring import can_pass, score_move
+from karpool.consolidation.state.candidate_move import (
     CandidateMove,
-    PlanningState,
     Pods,
     PurchasedNode,
     UnplacedShapes,
 )
-from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
-from karpool.consolidation.policy.scoring import can_pass, score_move
+from karpool.consolidation.state.move_objections import (
+    TYPES_MAX,
+)
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
 from karpool.model.kubernetes.node import ZONE

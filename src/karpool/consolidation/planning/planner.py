@@ -26,7 +26,6 @@ from karpool.consolidation.planning.plan import (
     ReplacementNode,
     SourceNode,
 )
-from karpool.consolidation.planning.planning_state import CandidateMove, PlanningState
 from karpool.consolidation.planning.search import search
 from karpool.consolidation.policy.budgets import DisruptionAllowance, permission
 from karpool.consolidation.policy.candidates import CandidateNodes, find_candidates
@@ -38,6 +37,12 @@ from karpool.consolidation.policy.scoring import (
     pool_totals,
 )
 from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings
+from karpool.consolidation.state.candidate_move import (
+    CandidateMove,
+)
+from karpool.consolidation.state.planning_state import (
+    PlanningState,
+)
 from karpool.consolidation.view import ClusterView
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE

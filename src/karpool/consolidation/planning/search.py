@@ -21,13 +21,16 @@ from karpool.consolidation.methods.multi_node import GROUP, MultiNode, accept_al
 from karpool.consolidation.methods.receivers import Receivers
 from karpool.consolidation.methods.repacking import Repacking
 from karpool.consolidation.methods.replacement import Replacement, split
-from karpool.consolidation.planning.planning_state import (
+from karpool.consolidation.policy.reasons import DisruptionReason
+from karpool.consolidation.state.candidate_move import (
     CandidateMove,
-    PlanningMark,
-    PlanningState,
     UnplacedShapes,
 )
-from karpool.consolidation.policy.reasons import DisruptionReason
+from karpool.consolidation.state.move_objections import objections_to
+from karpool.consolidation.state.planning_state import (
+    PlanningMark,
+    PlanningState,
+)
 from karpool.packing.tables.columns import Int64s
 
 UNDERUTILIZED = DisruptionReason.UNDERUTILIZED
@@ -211,7 +214,9 @@ class _Search:
 
     def _is_bad(self, draft: CandidateMove) -> bool:
         state = self._state
-        return len(draft.rows) > state.settings.most_sources or bool(state.objections(draft, UNDERUTILIZED))
+        return len(draft.rows) > state.settings.most_sources or bool(
+            objections_to(state, draft, UNDERUTILIZED)
+        )
 
     # Groups that give more together
 

@@ -10,17 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
 from karpool.cluster.pods.disruption_store import RESCHEDULABLE
-from karpool.consolidation.planning.pods_to_move import Demand, PodsToMove
 from karpool.consolidation.policy.budgets import DisruptionAllowance
 from karpool.consolidation.policy.candidates import CandidateNodes
 from karpool.consolidation.policy.policy import ConsolidationPolicy
-from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
+from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import (
     Floats,
     MoveVerdict,
@@ -30,72 +28,26 @@ from karpool.consolidation.policy.scoring import (
     score_sources,
 )
 from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.state.candidate_move import CandidateMove, Pods, RelocationAttempt, UnplacedShapes
+from karpool.consolidation.state.pods_to_move import Demand, PodsToMove
 from karpool.consolidation.view import ClusterView
 from karpool.model import resources
-from karpool.model.contracts.contract import BilledKind, Fleet
+from karpool.model.contracts.contract import Fleet
 from karpool.model.infeasible import Infeasible
-from karpool.model.karpenter.objects import CAPACITY_TYPE, SPOT
+from karpool.model.karpenter.objects import CAPACITY_TYPE
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
-from karpool.packing.new_nodes.pack_result import LaunchOption, PendingPod, PlannedNode
+from karpool.packing.new_nodes.pack_result import PendingPod, PlannedNode
 from karpool.packing.pool_reasons import show_pool
 from karpool.packing.relocation import relocation as relocating
 from karpool.packing.relocation.relocation import Relocation
-from karpool.packing.relocation.single_node import LAUNCH_ORDER, FittingTypes, SingleNodePacker
+from karpool.packing.relocation.single_node import SingleNodePacker
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import PodPlacement, Room
 
-Pods = dict[int, int]  # shape to number
 # Nodes of one pass whose topology-bound pods are tried on new nodes: the packer of pending pods works that
 # out from the whole cluster each time. Bounds the time of a plan; not measured.
 BOUND_TRIES_MAX = 300
-# Karpenter launches from at most so many types.
-TYPES_MAX = 60
-# Less than this is rounding of sums, not a saving: a thousandth of a cent in a month.
-LEAST_SAVING = 1e-8
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CandidateMove:
-    """Nodes that would go, where their pods go (shape, row, number), and the new nodes with their pods."""
-
-    rows: tuple[int, ...]
-    placed: tuple[tuple[int, int, int], ...]
-    new: tuple[tuple[FittingTypes, Pods], ...]
-    verdict: MoveVerdict
-    reason: DisruptionReason = DisruptionReason.UNDERUTILIZED
-    unplaced: int = 0  # pods that cost nothing and wait for a place
-
-    @property
-    def savings(self) -> float:
-        return self.verdict.savings_per_hour
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PurchasedNode:
-    """A new node for some pods."""
-
-    fitting: FittingTypes
-    pods: Pods
-
-    @property
-    def price(self) -> float:
-        return self.fitting.price_per_hour
-
-
-@dataclass(frozen=True, slots=True)
-class UnplacedShapes:
-    """Why some nodes cannot go. `shapes` are those that find no place."""
-
-    why: Infeasible[ConsolidationReason]
-    shapes: tuple[int, ...] = ()
-
-
-class RelocationAttempt(NamedTuple):
-    """Where the pods of nodes went when they were tried, and what was left over."""
-
-    placed: list[tuple[int, int, int]]
-    left: Pods
 
 
 class SourceKind(NamedTuple):
@@ -440,122 +392,10 @@ class PlanningState:
         """What else their worth depends on; always the same where nothing was contracted."""
         return 0.0 if self.view.bill is None else self.worth(rows)
 
-    def raises_the_bill(self, draft: CandidateMove) -> Iterable[Infeasible[ConsolidationReason]]:
-        """Whatever is launched of what is asked for, the bill must fall."""
-        bill = self.view.bill
-        if bill is None:
-            return
-        fewer = bill.without(self.fleet, (self.view.machines[row].billed for row in draft.rows))
-        before, without = bill.beyond(self.fleet), bill.beyond(fewer)
-        spent = 0.0
-        for fitting, _ in draft.new:
-            kinds = self._may_be_billed_as(fitting)
-            if len(draft.new) == 1:
-                costs = (bill.beyond(bill.with_more(fewer, (kind,))) - without for kind in kinds)
-            else:  # commitments that one takes are not there for the other: both at their full rates
-                costs = (kind.rate for kind in kinds)
-            spent += max(costs, default=inf)
-        if before - without - spent <= LEAST_SAVING:
-            message = (
-                f"it would save ${before - without:.4f} and cost up to ${spent:.4f} per hour: "
-                "with what was contracted the bill does not fall"
-            )
-            yield Infeasible(ConsolidationReason.BILL_DOES_NOT_FALL, message)
-
-    def _may_be_billed_as(self, fitting: FittingTypes) -> set[BilledKind]:
-        """All that a launch may turn out to be; zones matter only where prices or commitments differ."""
-        bill, offer = self.view.bill, fitting.state.offer
-        assert bill is not None
-        kinds: set[BilledKind] = set()
-        for option in fitting.options(TYPES_MAX):
-            stock = fitting.state.stock[offer.names.index(option.instance_type)]
-            capacity_types = [
-                kind
-                for kind in LAUNCH_ORDER
-                if kind in offer.capacity_types and stock[:, offer.capacity_types.index(kind)].any()
-            ]
-            for zone in np.flatnonzero(stock.any(axis=1)).tolist():
-                for capacity_type in capacity_types:
-                    if stock[zone, offer.capacity_types.index(capacity_type)]:
-                        place = LaunchOption(option.instance_type, offer.zones[zone], capacity_type, None)
-                        kind = bill.kind_of(fitting.pool, place)
-                        if kind is not None:
-                            kinds.add(kind)
-        return kinds
-
-    def objections(
-        self, draft: CandidateMove, reason: DisruptionReason
-    ) -> tuple[Infeasible[ConsolidationReason], ...]:
-        """What speaks against a move that is possible: the score first, then savings, then budgets."""
-        found: list[Infeasible[ConsolidationReason]] = []
-        for pool in draft.verdict.pools:
-            if pool.score is not None and not pool.score.approved:
-                score = pool.score
-                message = (
-                    f"score {score.score:.2f} < threshold {score.threshold:.2f} of nodepool {pool.pool} "
-                    f"(k: {pool.policy.k}, savings {score.savings_fraction:.1%}, "
-                    f"disruption {score.disruption_fraction:.1%})"
-                )
-                found.append(Infeasible(ConsolidationReason.SCORE, message, f"nodepool {pool.pool}"))
-        found += self._wrong_kind(draft)
-        found += self._wrong_replacement(draft)
-        found += self.raises_the_bill(draft)
-        found += self._too_small(draft)
-        found += self.permission.refusal(reason, Counter(self.pool_of[row] for row in draft.rows))
-        return tuple(found)
-
-    def _wrong_kind(self, draft: CandidateMove) -> Iterable[Infeasible[ConsolidationReason]]:
-        kind = "replace" if draft.new else "delete"
-        if not getattr(self.settings, kind):
-            yield Infeasible(ConsolidationReason.METHOD_DISABLED, f"moves that {kind} nodes are switched off")
-        for pool in dict.fromkeys(self.pool_of[row] for row in draft.rows):
-            rules = self.judged.rules.get(pool)
-            if rules is not None and not getattr(rules.settings, kind):
-                yield Infeasible(
-                    ConsolidationReason.METHOD_DISABLED,
-                    f"nodepool {pool} has moves that {kind} nodes switched off",
-                    f"nodepool {pool}",
-                )
-
-    def _wrong_replacement(self, draft: CandidateMove) -> Iterable[Infeasible[ConsolidationReason]]:
-        """The rules of replacing, for exactly these nodes: whatever larger group they were found in."""
-        if not draft.new:
-            return
-        on_spot = all(self.kind(row).capacity_type == SPOT for row in draft.rows)
-        if (
-            on_spot
-            and not self.settings.spot_to_spot
-            and any(fitting.may_be(SPOT) for fitting, _ in draft.new)
-        ):
-            yield Infeasible(ConsolidationReason.SPOT_TO_SPOT, "replacing spot by spot is switched off")
-        if self.view.bill is None:
-            worst = sum(float(fitting.worst[fitting.types].max(initial=0.0)) for fitting, _ in draft.new)
-            worth = self.worth(draft.rows)
-            if worst > worth + LEAST_SAVING:
-                yield Infeasible(
-                    ConsolidationReason.NOT_CHEAPER,
-                    f"what comes may cost ${worst:.4f} per hour, what goes costs ${worth:.4f}",
-                )
-
     def may_delete(self, rows: Iterable[int]) -> bool:
         """Whether these nodes may go without a replacement, as settings and pools say."""
         rules = (self.judged.rules.get(self.pool_of[row]) for row in rows)
         return self.settings.delete and all(own is None or own.settings.delete for own in rules)
-
-    def _too_small(self, draft: CandidateMove) -> Iterable[Infeasible[ConsolidationReason]]:
-        settings, savings = self.settings, draft.savings
-        price = sum(float(self.prices[row]) for row in draft.rows)
-        if savings < settings.min_savings_per_hour:
-            least = settings.min_savings_per_hour
-            yield Infeasible(
-                ConsolidationReason.SMALL_SAVING, f"it saves ${savings:.4f} per hour, less than ${least:.4f}"
-            )
-        if price > 0 and savings / price < settings.min_savings_fraction:
-            least = settings.min_savings_fraction
-            yield Infeasible(
-                ConsolidationReason.SMALL_SAVING,
-                f"it saves {savings / price:.1%} of the price, less than {least:.1%}",
-            )
 
     def accept(
         self, draft: CandidateMove, *, arrived_elsewhere: Iterable[tuple[int, int, int]] | None = None

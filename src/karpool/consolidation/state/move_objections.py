@@ -1,0 +1,137 @@
+"""What speaks against a move that is possible: score, kind, the rules of replacing, the bill, budgets."""
+
+from collections import Counter
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
+from karpool.consolidation.state.candidate_move import CandidateMove
+from karpool.model.contracts.contract import BilledKind
+from karpool.model.infeasible import Infeasible
+from karpool.model.karpenter.objects import SPOT
+from karpool.packing.new_nodes.pack_result import LaunchOption
+from karpool.packing.relocation.single_node import LAUNCH_ORDER, FittingTypes
+
+if TYPE_CHECKING:
+    from karpool.consolidation.state.planning_state import PlanningState
+
+Why = Infeasible[ConsolidationReason]
+# Karpenter launches from at most so many types.
+TYPES_MAX = 60
+# Less than this is rounding of sums, not a saving: a thousandth of a cent in a month.
+LEAST_SAVING = 1e-8
+
+
+def raises_the_bill(state: "PlanningState", draft: CandidateMove) -> Iterable[Why]:
+    """Whatever is launched of what is asked for, the bill must fall."""
+    bill = state.view.bill
+    if bill is None:
+        return
+    fewer = bill.without(state.fleet, (state.view.machines[row].billed for row in draft.rows))
+    before, without = bill.beyond(state.fleet), bill.beyond(fewer)
+    spent = 0.0
+    for fitting, _ in draft.new:
+        kinds = _may_be_billed_as(state, fitting)
+        if len(draft.new) == 1:
+            costs = (bill.beyond(bill.with_more(fewer, (kind,))) - without for kind in kinds)
+        else:  # commitments that one takes are not there for the other: both at their full rates
+            costs = (kind.rate for kind in kinds)
+        spent += max(costs, default=inf)
+    if before - without - spent <= LEAST_SAVING:
+        message = (
+            f"it would save ${before - without:.4f} and cost up to ${spent:.4f} per hour: "
+            "with what was contracted the bill does not fall"
+        )
+        yield Infeasible(ConsolidationReason.BILL_DOES_NOT_FALL, message)
+
+
+def _may_be_billed_as(state: "PlanningState", fitting: FittingTypes) -> set[BilledKind]:
+    """All that a launch may turn out to be; zones matter only where prices or commitments differ."""
+    bill, offer = state.view.bill, fitting.state.offer
+    assert bill is not None
+    kinds: set[BilledKind] = set()
+    for option in fitting.options(TYPES_MAX):
+        stock = fitting.state.stock[offer.names.index(option.instance_type)]
+        capacity_types = [
+            kind
+            for kind in LAUNCH_ORDER
+            if kind in offer.capacity_types and stock[:, offer.capacity_types.index(kind)].any()
+        ]
+        for zone in np.flatnonzero(stock.any(axis=1)).tolist():
+            for capacity_type in capacity_types:
+                if stock[zone, offer.capacity_types.index(capacity_type)]:
+                    place = LaunchOption(option.instance_type, offer.zones[zone], capacity_type, None)
+                    kind = bill.kind_of(fitting.pool, place)
+                    if kind is not None:
+                        kinds.add(kind)
+    return kinds
+
+
+def objections_to(state: "PlanningState", draft: CandidateMove, reason: DisruptionReason) -> tuple[Why, ...]:
+    """What speaks against a move that is possible: the score first, then savings, then budgets."""
+    found: list[Infeasible[ConsolidationReason]] = []
+    for pool in draft.verdict.pools:
+        if pool.score is not None and not pool.score.approved:
+            score = pool.score
+            message = (
+                f"score {score.score:.2f} < threshold {score.threshold:.2f} of nodepool {pool.pool} "
+                f"(k: {pool.policy.k}, savings {score.savings_fraction:.1%}, "
+                f"disruption {score.disruption_fraction:.1%})"
+            )
+            found.append(Infeasible(ConsolidationReason.SCORE, message, f"nodepool {pool.pool}"))
+    found += _wrong_kind(state, draft)
+    found += _wrong_replacement(state, draft)
+    found += raises_the_bill(state, draft)
+    found += _too_small(state, draft)
+    found += state.permission.refusal(reason, Counter(state.pool_of[row] for row in draft.rows))
+    return tuple(found)
+
+
+def _wrong_kind(state: "PlanningState", draft: CandidateMove) -> Iterable[Why]:
+    kind = "replace" if draft.new else "delete"
+    if not getattr(state.settings, kind):
+        yield Infeasible(ConsolidationReason.METHOD_DISABLED, f"moves that {kind} nodes are switched off")
+    for pool in dict.fromkeys(state.pool_of[row] for row in draft.rows):
+        rules = state.judged.rules.get(pool)
+        if rules is not None and not getattr(rules.settings, kind):
+            yield Infeasible(
+                ConsolidationReason.METHOD_DISABLED,
+                f"nodepool {pool} has moves that {kind} nodes switched off",
+                f"nodepool {pool}",
+            )
+
+
+def _wrong_replacement(state: "PlanningState", draft: CandidateMove) -> Iterable[Why]:
+    """The rules of replacing, for exactly these nodes: whatever larger group they were found in."""
+    if not draft.new:
+        return
+    on_spot = all(state.kind(row).capacity_type == SPOT for row in draft.rows)
+    if on_spot and not state.settings.spot_to_spot and any(fitting.may_be(SPOT) for fitting, _ in draft.new):
+        yield Infeasible(ConsolidationReason.SPOT_TO_SPOT, "replacing spot by spot is switched off")
+    if state.view.bill is None:
+        worst = sum(float(fitting.worst[fitting.types].max(initial=0.0)) for fitting, _ in draft.new)
+        worth = state.worth(draft.rows)
+        if worst > worth + LEAST_SAVING:
+            yield Infeasible(
+                ConsolidationReason.NOT_CHEAPER,
+                f"what comes may cost ${worst:.4f} per hour, what goes costs ${worth:.4f}",
+            )
+
+
+def _too_small(state: "PlanningState", draft: CandidateMove) -> Iterable[Why]:
+    settings, savings = state.settings, draft.savings
+    price = sum(float(state.prices[row]) for row in draft.rows)
+    if savings < settings.min_savings_per_hour:
+        least = settings.min_savings_per_hour
+        yield Infeasible(
+            ConsolidationReason.SMALL_SAVING, f"it saves ${savings:.4f} per hour, less than ${least:.4f}"
+        )
+    if price > 0 and savings / price < settings.min_savings_fraction:
+        least = settings.min_savings_fraction
+        yield Infeasible(
+            ConsolidationReason.SMALL_SAVING,
+            f"it saves {savings / price:.1%} of the price, less than {least:.1%}",
+        )
