@@ -247,7 +247,7 @@ TARGETS = (
         _file(_trace),
         (FleetError,),
         (
-            b"".join((ROOT / "scenarios/example-pods.csv").read_bytes().splitlines(keepends=True)[:6]),
+            b"".join((FOLDER / "example-pods.csv").read_bytes().splitlines(keepends=True)[:6]),
             b"cpu_request,memory_request,creation_time\n4,16,0\n",
             b"t_s,pod,gpu_duty_pct,gpu_mem_mib\n0,a,50,1000\n30,a,0,0\n",
             b"sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\n",

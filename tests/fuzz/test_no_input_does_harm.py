@@ -81,6 +81,14 @@ def test_any_bytes(target: Target, data: bytes) -> None:
 
 # What long runs found, by target.
 FINDINGS = {
+    "tabs where only the reader in C takes them": (
+        "contract",
+        b"format: karpool-contract/1\ndiscounts: [{name: d, familie\t\ts: [m5], percent: 12}]\n",
+    ),
+    "a key that is no text": (
+        "manifests and snapshots",
+        b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {yes: 1}\n",
+    ),
     "a number as long as the text": ("device selector", b'"a".' + b"9" * 5_000),
 }
 

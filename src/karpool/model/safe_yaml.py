@@ -69,6 +69,14 @@ def _integer(loader: Any, node: Any) -> int:
 _Loader.add_constructor(_TAGS + "int", _integer)
 
 
+def compose(data: bytes) -> Any:
+    """The nodes of text that `load_documents` has read, for those who ask where something stands.
+
+    The same reader: Python's refuses some of what the one in C accepts.
+    """
+    return yaml.compose(data, Loader=_Loader)
+
+
 def load_documents(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Iterator[Any]:
     """Every document that is not empty. Raises Unusable."""
     if len(data) > size_limit:
@@ -121,7 +129,9 @@ def _bound_expansion(document: Any) -> None:
         node_count = sizes.get(identity)
         if node_count is None:
             open_nodes.add(identity)
-            if isinstance(node, dict) and not all(isinstance(key, str | int | float) for key in node):
+            if isinstance(node, dict) and not all(
+                isinstance(key, str | int | float) and not isinstance(key, bool) for key in node
+            ):
                 raise UnusableYaml("holds a key that is not text or a number")
             children = node.values() if isinstance(node, dict) else node
             node_count = sizes[identity] = 1 + sum(map(size, children))

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,11 +39,11 @@ TIGHT = (Limits(files=24), Limits(memory=90 * 2**20), Limits(disk=2048))
 _PLACING = (Days.place, Days.place, Days.scale, Days.scale, Days.scale, Days.withdraw)
 _MOVING = (Days.install, Days.resize, Days.resize)
 _GPUS = (Days.ask_for_gpu, Days.ask_for_gpu, Days.give_back_gpu)
-CASTS: Mapping[str, tuple[str, ...]] = {
-    "all": ("scheduler", "descheduler", "estimator", "consolidator", "gpu-scaler"),
-    "placing": ("scheduler", "descheduler", "estimator"),
-    "moving": ("consolidator",),
-    "gpus": ("gpu-scaler",),
+CASTS: Mapping[str, Sequence[tuple[str, str]]] = {
+    "all": CONTROLLERS,
+    "placing": [each for each in CONTROLLERS if each[1] in ("scheduler", "descheduler", "estimator")],
+    "moving": [("grows", "consolidator")],
+    "gpus": [each for each in CONTROLLERS if each[0] == "gpu"],
 }
 
 
@@ -79,11 +79,10 @@ class Campaign:
         self._pauses: Counter[str] = Counter()
         self._gap = gap / len(at.controllers)
         self._later: list[tuple[float, Callable[[], object]]] = []
-        commands = {controller.split("/")[1] for controller in at.controllers}
         self._wishes = [
-            *(_PLACING if "scheduler" in commands else ()),
-            *(_MOVING if "consolidator" in commands else ()),
-            *(_GPUS if "gpu-scaler" in commands else ()),
+            *(_PLACING if "karmada/scheduler" in at.controllers else ()),
+            *(_MOVING if "grows/consolidator" in at.controllers else ()),
+            *(_GPUS if "gpu/gpu-scaler" in at.controllers else ()),
         ]
         self._began = time.monotonic()
 
@@ -231,9 +230,11 @@ class Campaign:
 
     async def _left(self) -> list[str]:
         """When everybody has left, every node that was bought is sold, if whoever sells takes part."""
-        sellers = {"gpu": True, "grows": "grows/consolidator" in self.at.controllers}
-        clusters = self.at.company.fleet.clusters
-        clouds = {name: clusters[name].cloud for name, sells in sellers.items() if sells}
+        clouds = {
+            name: live.cloud
+            for name, live in self.at.company.fleet.clusters.items()
+            if f"{name}/consolidator" in self.at.controllers
+        }
         end = time.monotonic() + EMPTY_SECONDS
         while any(cloud.instances for cloud in clouds.values()):
             if time.monotonic() > end:
@@ -245,8 +246,7 @@ class Campaign:
 async def play(
     folder: Path, seed: int, kills: int, pauses: int, *, gap: float = GAP_SECONDS, cast: str = "all"
 ) -> tuple[Figures, Stage]:
-    cast_of = [each for each in CONTROLLERS if each[1] in CASTS[cast]]
-    async with stage(folder, seed, controllers=cast_of) as at:
+    async with stage(folder, seed, controllers=CASTS[cast]) as at:
         campaign = Campaign(at, seed, gap=gap)
         await at.led()
         campaign.figures.cast = cast

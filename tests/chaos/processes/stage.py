@@ -33,13 +33,13 @@ from tests.chaos.processes.stream_proxy import StreamProxy
 
 SYSTEM = "karmada-system"
 SERVICE_PORT = 10352
-# Where each controller works. GPUs are scaled where there are GPUs, and only `grows` has something to
-# consolidate.
+# Where each controller works. GPUs are scaled where there are GPUs; nodes are sold by consolidators only.
 CONTROLLERS = (
     (KARMADA, "scheduler"),
     (KARMADA, "descheduler"),
     ("grows", "consolidator"),
     ("gpu", "gpu-scaler"),
+    ("gpu", "consolidator"),
     ("fixed", "estimator"),
     ("grows", "estimator"),
 )

@@ -357,7 +357,7 @@ def _kind(entry: WrittenDiscount | WrittenCommitment) -> str:
 
 def _line(data: bytes, path: str) -> int:
     """Where in the text a path stands: the nearest part of it that was written."""
-    node: Any = yaml.compose(data, Loader=yaml.SafeLoader)
+    node = safe_yaml.compose(data)
     line = 1
     for name, index in _steps(path):
         child = _child(node, name, index)
