@@ -40,6 +40,8 @@ class Receivers:
                     return
                 if state.gone[row] or state.occupied[row] or not sent.get(row):
                     continue
+                if state.permission.refusal(self.reason, {state.pool_of[row]: 1}):
+                    continue
                 went += self._delete(row, sent, result)
             if not went:
                 return

@@ -150,6 +150,10 @@ class Repacking:
                 if not result.not_looked_at:
                     result.not_combined += (lane.rows[index] for index in waiting)
                 return
+            pool = state.pool_of[lane.rows[waiting[0]]]
+            if state.permission.refusal(self.reason, {pool: 1}):
+                waiting = [index for index in waiting if state.pool_of[lane.rows[index]] != pool]
+                continue
             group = self._grown(lane, waiting)
             taken = {waiting[0]}
             if group.members and group.efficiency >= least:

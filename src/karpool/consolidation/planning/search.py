@@ -46,6 +46,8 @@ SEVERAL_WAYS_MAX = 300
 IMPROVING_PACKINGS = 1000
 # An improvement that is looked for is at least this share of what the plan saves.
 LEAST_IMPROVEMENT = 0.001
+# Candidates up to which both are tried, single nodes first and groups first: each is a whole pass.
+TWO_WAYS_MAX = 2000
 GROUPS_SMALL = 60  # neighbourhoods that are improved in one round; bounds work
 # Of what a group would gain without any waste, the share that it has to gain to go before single nodes.
 LITTLE_WASTE = 0.75
@@ -153,8 +155,11 @@ class _Search:
     def _ways(self, rows: Int64s) -> Iterator["_Way"]:
         state = self._state
         by_rank = _by_rank(state, rows)
-        yield lambda nothing_alone: self._through_receivers(by_rank, self._each_alone(by_rank))
-        yield lambda nothing_alone: self._repacked(by_rank)
+        one_way = len(rows) > TWO_WAYS_MAX
+        if not one_way or self._is_scarce(rows):
+            yield lambda nothing_alone: self._through_receivers(by_rank, self._each_alone(by_rank))
+        if not one_way or not self._is_scarce(rows):
+            yield lambda nothing_alone: self._repacked(by_rank)
         if len(rows) > SEVERAL_WAYS_MAX:
             return
         yield lambda nothing_alone: self._batch_first(by_rank, nothing_alone)
@@ -164,6 +169,16 @@ class _Search:
             )
         )
         yield lambda nothing_alone: None if nothing_alone else self._each_alone(_by_price(state, rows))
+
+    def _is_scarce(self, rows: Int64s) -> bool:
+        """Whether budgets let fewer than half of the candidates go: then each should save much by itself."""
+        state = self._state
+        counts = Counter(state.pool_of[row] for row in rows.tolist())
+        allowed = sum(
+            min(number, max(state.permission.pools[pool].left[UNDERUTILIZED], 0))
+            for pool, number in counts.items()
+        )
+        return 2 * allowed < len(rows)
 
     def _repacked(self, order: Sequence[int]) -> SearchResult:
         """What wastes little in groups first, then each alone, then any group that saves something."""
