@@ -36,7 +36,7 @@ def starting(*words: str) -> list[list[str]]:
 
 def test_every_command_is_of_a_kind_that_is_looked_at() -> None:
     first = {line.split()[0] for line in LINES}
-    assert first == {"podman", "helm", "kubectl", ".venv/bin/karpool", "openssl"}
+    assert first == {"podman", "helm", "kubectl", ".venv/bin/karpool", "openssl", "sha256sum", "cosign"}
 
 
 def test_folders_that_are_applied_exist() -> None:
