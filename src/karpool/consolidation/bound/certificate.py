@@ -38,9 +38,11 @@ def certified(
     now: float,
     *,
     elapsed: Callable[[], float] | None = None,
+    whole_nodes: bool = True,
 ) -> ConsolidationPlan:
-    """The plan with its certificate."""
-    return replace(plan, certificate=certificate_of(plan, view, settings, now, elapsed=elapsed))
+    """The plan with its certificate. `whole_nodes`: small clusters are asked for whole nodes."""
+    certificate = certificate_of(plan, view, settings, now, elapsed=elapsed, whole_nodes=whole_nodes)
+    return replace(plan, certificate=certificate)
 
 
 def certificate_of(
@@ -50,6 +52,7 @@ def certificate_of(
     now: float,
     *,
     elapsed: Callable[[], float] | None = None,
+    whole_nodes: bool = True,
 ) -> PlanCertificate:
     if not is_installed():
         return PlanCertificate(None, f"no solver is installed; pip install '{EXTRA}'")
@@ -76,7 +79,7 @@ def certificate_of(
     if least is None:
         return PlanCertificate(None, late if settings.deadline_seconds is not None else "the solver gave up")
     whole = False
-    if len(state.candidates) <= WHOLE_NODES_UP_TO:
+    if whole_nodes and len(state.candidates) <= WHOLE_NODES_UP_TO:
         left = seconds_left()
         proven = least_cost(
             relaxation.program,

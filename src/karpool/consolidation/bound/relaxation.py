@@ -83,8 +83,8 @@ class _Compiler:
             ]
         ).reshape(len(self._resources), count)
         closed = relocation.slots < 0
-        found: Int64s = np.where(closed[None, :], 0, np.maximum(free, 0))
-        return found
+        room: Int64s = np.where(closed[None, :], 0, np.maximum(free, 0))
+        return room
 
     def _classes_of_pods(self) -> list[_Pods]:
         """Pods of nodes that are empty need no place: they cost nothing."""
@@ -109,11 +109,11 @@ class _Compiler:
 
     def _holds(self, room: Int64s) -> Floats:
         """By class of pods: how many fit into one node, others aside."""
-        found = np.empty(len(self._pods))
+        numbers = np.empty(len(self._pods))
         for number, pods in enumerate(self._pods):
             asked = pods.needs > 0
-            found[number] = np.min(np.maximum(room[asked], 0) // pods.needs[asked], initial=2**40)
-        return found
+            numbers[number] = np.min(np.maximum(room[asked], 0) // pods.needs[asked], initial=2**40)
+        return numbers
 
     def _kept(self) -> list[_Nodes]:
         """Classes of nodes that may go. A node keeps at least its own pods."""
@@ -131,7 +131,7 @@ class _Compiler:
             rooms[row] = room
             key = float(state.prices[row]), room.tobytes(), admits.tobytes(), state.pool_of[row]
             members[key].append(row)
-        found = []
+        classes = []
         for (price, _, admits_bytes, pool), rows in members.items():
             assert isinstance(price, float) and isinstance(admits_bytes, bytes) and isinstance(pool, str)
             room = rooms[rows[0]]
@@ -139,8 +139,8 @@ class _Compiler:
             holds = self._holds(room)
             costs = [float(state.costs[row]) for row in rows] if self._is_limited else [0.0] * len(rows)
             for cost, number in _cost_steps(costs):
-                found.append(_Nodes(room.astype(np.float64), admits, holds, price, number, pool, cost))
-        return found
+                classes.append(_Nodes(room.astype(np.float64), admits, holds, price, number, pool, cost))
+        return classes
 
     def _fixed(self) -> list[_Nodes]:
         """Room in nodes that stay whatever happens: those that admit the same together."""
@@ -154,7 +154,7 @@ class _Compiler:
         groups: dict[bytes, list[int]] = defaultdict(list)
         for position in np.flatnonzero(fixed).tolist():
             groups[admitted[:, position].tobytes()].append(position)
-        found = []
+        classes = []
         for key, positions in groups.items():
             rooms = self._free[:, positions]
             holds = np.array(
@@ -167,8 +167,8 @@ class _Compiler:
                 dtype=np.float64,
             )
             admits = np.frombuffer(key, dtype=np.bool_)
-            found.append(_Nodes(rooms.sum(axis=1).astype(np.float64), admits, holds, 0.0, 1.0))
-        return found
+            classes.append(_Nodes(rooms.sum(axis=1).astype(np.float64), admits, holds, 0.0, 1.0))
+        return classes
 
     def _bought(self) -> list[_Nodes]:
         """Offerings that none, at most as dear, is as large and as open as."""
@@ -188,16 +188,16 @@ class _Compiler:
                 cheapest = np.where(types, fitting.cheapest, inf)
                 prices[fitting.pool] = np.minimum(prices[fitting.pool], cheapest)
         closed = self._closed_to_spot({pool: np.asarray(mask.any(axis=1)) for pool, mask in admits.items()})
-        found = []
+        offerings = []
         for pool in admits.keys() - closed:
             room = np.minimum(launch[pool].room, 2**60)
             for index in _not_outdone(room, admits[pool], prices[pool]):
                 column = room[:, index]
                 admitted, price = admits[pool][:, index], float(prices[pool][index])
-                found.append(
+                offerings.append(
                     _Nodes(column.astype(np.float64), admitted, self._holds(column), price, inf, pool)
                 )
-        return sorted(found, key=lambda nodes: (nodes.pool, nodes.price))
+        return sorted(offerings, key=lambda nodes: (nodes.pool, nodes.price))
 
     def _closed_to_spot(self, takes: dict[str, Bools]) -> frozenset[str]:
         """Pools that sell spot only, and that only pods of spot nodes could go to: such nodes are not

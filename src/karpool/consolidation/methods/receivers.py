@@ -85,11 +85,11 @@ class Receivers:
 
 def _sent(drafts: Sequence[CandidateMove]) -> dict[int, set[int]]:
     """By row, the moves that send pods there."""
-    found: dict[int, set[int]] = defaultdict(set)
+    senders: dict[int, set[int]] = defaultdict(set)
     for index, draft in enumerate(drafts):
         for _, row, _ in draft.placed:
-            found[row].add(index)
-    return found
+            senders[row].add(index)
+    return senders
 
 
 def _rewritten(draft: CandidateMove, row: int, homes: _Homes) -> CandidateMove:
@@ -101,7 +101,7 @@ def _rewritten(draft: CandidateMove, row: int, homes: _Homes) -> CandidateMove:
 
 def _taken(homes: _Homes, pods: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """Places for pods, which are then no longer there for others."""
-    found: list[tuple[int, int, int]] = []
+    places: list[tuple[int, int, int]] = []
     for shape, number in pods:
         left = number
         while left:
@@ -109,6 +109,6 @@ def _taken(homes: _Homes, pods: Sequence[tuple[int, int]]) -> list[tuple[int, in
             taken = min(room, left)
             if room > taken:
                 homes[shape].append((row, room - taken))
-            found.append((shape, row, taken))
+            places.append((shape, row, taken))
             left -= taken
-    return found
+    return places

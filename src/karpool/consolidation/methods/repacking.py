@@ -262,7 +262,7 @@ class Repacking:
 def unit_prices(room: Floats, price: Floats, asked: Floats) -> Floats:
     """What a unit of each resource is worth: at most what every offering asks for it, and as much as it can
     be for all that is asked for. Only the first two resources are priced: processors and memory."""
-    found = np.zeros(room.shape[1])
+    prices = np.zeros(room.shape[1])
     count = min(2, room.shape[1])
     sizes, total = np.maximum(room[:, :count], 1e-9), asked[:count]
     corners = [np.zeros(count)]
@@ -282,8 +282,8 @@ def unit_prices(room: Floats, price: Floats, asked: Floats) -> Floats:
     points = np.array(corners)
     feasible = (points @ sizes.T <= price * (1 + 1e-9)).all(axis=1)
     best = points[feasible][int((points[feasible] @ total).argmax())]
-    found[:count] = best
-    return found
+    prices[:count] = best
+    return prices
 
 
 def _mixes(
@@ -308,8 +308,8 @@ def _cheapest(lane: _Lane, asked: Floats) -> Floats:
     for index in range(1, asked.shape[1]):
         holds &= lane.room[None, :, index] >= asked[:, None, index]
     first = holds.argmax(axis=1)
-    found: Floats = np.where(holds.any(axis=1), lane.price[first], np.inf)
-    return found
+    cheapest: Floats = np.where(holds.any(axis=1), lane.price[first], np.inf)
+    return cheapest
 
 
 def _not_outdone(room: Floats, price: Floats) -> Int64s:

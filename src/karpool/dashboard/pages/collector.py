@@ -316,7 +316,7 @@ class FleetCollector:
             return self.clock.monotonic() - start
 
         plan = plan_consolidation(view, self._wishes.plan, now, elapsed=elapsed)
-        plan = certified(plan, view, self._wishes.plan, now, elapsed=elapsed)
+        plan = certified(plan, view, self._wishes.plan, now, elapsed=elapsed, whole_nodes=False)
         end = self.clock.monotonic()
         self._plans[watch.name] = _Planned(plan, version, end, end - start)
         self.bell.ring((ViewArea.CONSOLIDATION,))

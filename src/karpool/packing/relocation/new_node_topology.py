@@ -17,8 +17,6 @@ from karpool.packing.topology.constraints import AffinityRule, AntiAffinityRule,
 from karpool.packing.topology.domains import NOWHERE
 from karpool.packing.topology.topology import ShapeRules
 
-ANYWHERE: frozenset[str] | None = None
-
 
 @dataclass(frozen=True, slots=True)
 class OpenZones:
@@ -57,17 +55,17 @@ def host_takes(pods: Mapping[ShapeRules, int]) -> bool | None:
 def open_zones(pods: Mapping[ShapeRules, int]) -> OpenZones:
     """The zones in which new nodes may take all of these pods, as pods are counted at the moment."""
     counted, owned = _counts(pods)
-    found = OpenZones(None)
+    zones = OpenZones(None)
     for rules in pods:
         for rule in rules.all:
             if isinstance(rule, AffinityRule):
                 for tally in rule.group.tallies:
-                    found = found.both(_named(rule.group, np.flatnonzero(tally.counts > 0).tolist()))
+                    zones = zones.both(_named(rule.group, np.flatnonzero(tally.counts > 0).tolist()))
             elif rule.axis.key == ZONE:
                 is_owned = rule.group in rules.facet.kept_away_by
                 number = owned[id(rule.group)] if is_owned else counted[id(rule.group)]
-                found = found.both(_named(rule.group, _codes(rule, number)))
-    return found
+                zones = zones.both(_named(rule.group, _codes(rule, number)))
+    return zones
 
 
 def _codes(rule: SpreadRule | AntiAffinityRule, number: int) -> Iterable[int]:

@@ -300,12 +300,12 @@ class Relocation:
 
     def _rules_of(self, pods: Mapping[int, int]) -> dict[ShapeRules, int]:
         """Of those pods that topology restricts, or that it counts."""
-        found: dict[ShapeRules, int] = {}
+        rules: dict[ShapeRules, int] = {}
         for number, count in pods.items():
             asked = self._asked[number]
             if asked.rules is not None and (asked.restricted or asked.tells):
-                found[asked.rules] = found.get(asked.rules, 0) + count
-        return found
+                rules[asked.rules] = rules.get(asked.rules, 0) + count
+        return rules
 
     def add_new(self, pods: Mapping[int, int], zone: str) -> None:
         """Count pods of a new node in its zone from now on."""
