@@ -177,6 +177,7 @@ def api_server(
             f"--service-account-key-file={home / 'sa.key'}",
             f"--service-account-signing-key-file={home / 'sa.key'}",
             f"--requestheader-client-ca-file={ca}",
+            "--requestheader-allowed-names=front-proxy-client",  # 1.36 insists: all have one CA
             "--requestheader-username-headers=X-Remote-User",
             "--requestheader-group-headers=X-Remote-Group",
             "--requestheader-extra-headers-prefix=X-Remote-Extra-",

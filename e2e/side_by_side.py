@@ -32,6 +32,7 @@ _VOLATILE = frozenset(
         "serviceAccount",  # the old spelling of serviceAccountName, which the embedded server leaves out
         "deployment.kubernetes.io/revision",
         "observedGeneration",
+        "terminatingReplicas",  # written by the controllers of Kubernetes 1.35 and newer
         "conditions",
     )
 )
