@@ -1,0 +1,108 @@
+"""What a node group or a quota has left once others have theirs: mistakes here were seen by no other test."""
+
+import asyncio
+import json
+
+import pytest
+
+from karpool.estimator.plugins.resource_quota import ResourceQuotaEstimator
+from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
+from karpool.estimator.question import EstimateQuestion
+from karpool.model.karmada.replica_requirements import Component, ReplicaNodeClaim, requirements
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, DEPLOYMENTS
+from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.resource_quota import ResourceQuota
+from karpool.packing.tables.room import snapshot_of
+from karpool.wire.requests import AssumedWorkload, ReplicasRequest
+from karpool_fleet.clusters.fleet_file import NodeGroupSpec
+from tests.estimator.pictures import in_room
+from tests.estimator.watching import asking
+from tests.fleet.living import deployment, play, until
+
+PART = {"cpu": "500m", "memory": "256Mi"}  # three on each node of the group, four nodes at most
+LEFT_BY_FIVE = 6  # three are on the node that exists, two take one of the three that may come
+ZONES = ["us-east-1a", "us-east-1b"]
+GROUP = {
+    "autoscaler": "cluster-autoscaler",
+    "node_groups": [NodeGroupSpec(name="web", type="m5.large", min=1, max=4)],
+}
+
+
+def played(story):
+    async def known(cluster):
+        provider = ClusterAutoscalerProvider(cluster.embedded.clock)
+        async with asking(cluster, provider) as ask:
+
+            async def counted():
+                return await ask.replicas(**PART) == 12
+
+            assert await until(counted, within=300)
+            await story(cluster, ask)
+
+    play(known, **GROUP)
+
+
+def test_pods_that_wait_take_new_nodes_of_a_group_first():
+    async def story(cluster, ask):
+        await cluster.embedded.components.crash("cluster-autoscaler")
+        user = cluster.embedded.client("user")
+        await user.create(DEPLOYMENTS, deployment("web", 5, **PART))  # three on the node, two wait
+        await asyncio.sleep(60)
+        assert await ask.replicas(**PART) == LEFT_BY_FIVE
+
+    played(story)
+
+
+def test_promises_take_new_nodes_of_a_group_first():
+    async def story(cluster, ask):
+        promise = AssumedWorkload("default", (Component("c", 5, requirements(PART)),))
+        request = ReplicasRequest(cluster.name, requirements(PART), (promise,))
+        snapshot = ask.member.question(request).snapshot
+        question = EstimateQuestion(request, snapshot, (promise,))
+        assert (await ask.member.framework.run(question)).answer == LEFT_BY_FIVE
+
+    played(story)
+
+
+def test_a_group_of_two_zones_promises_no_zone():
+    """Nobody knows in which of them the next node comes up."""
+
+    async def story(cluster):
+        template = json.dumps({"instanceType": "m5.large", "zones": ZONES})
+        patch = {"metadata": {"annotations": {"karpool.dev/template.web": template}}}
+        user = cluster.embedded.client("user")
+        async with asking(cluster, ClusterAutoscalerProvider(cluster.embedded.clock)) as ask:
+
+            async def there():
+                return bool(ask.member.cluster.snapshot().node_groups.groups)
+
+            async def counted():
+                return await ask.replicas(**PART) == 9
+
+            assert await until(there, within=60)
+            await user.patch(CONFIGMAPS, "cluster-autoscaler-status", patch, namespace="kube-system")
+            assert await until(counted, within=60)
+            for zone in ZONES:
+                claim = ReplicaNodeClaim(node_selector={"topology.kubernetes.io/zone": zone})
+                request = ReplicasRequest(cluster.name, requirements(PART, claim))
+                assert (await ask.member.framework.run(ask.member.question(request))).answer == 0
+
+    groups = [NodeGroupSpec(name="web", type="m5.large", min=0, max=3, zones=ZONES)]
+    play(story, autoscaler="cluster-autoscaler", node_groups=groups)
+
+
+def quota(name, cpu):
+    status = {"hard": {"requests.cpu": cpu}, "used": {"requests.cpu": "0"}}
+    return decode(
+        {"metadata": {"name": name, "namespace": "shop"}, "spec": {"hard": status["hard"]}, "status": status},
+        ResourceQuota,
+    )
+
+
+@pytest.mark.parametrize("amounts", [("2", "9"), ("9", "2")])
+def test_of_several_quotas_the_tightest_counts(amounts):
+    quotas = [quota(f"q{number}", cpu) for number, cpu in enumerate(amounts)]
+    request = ReplicasRequest("c", requirements({"cpu": "1"}, namespace="shop"))
+    question = EstimateQuestion(request, in_room(snapshot_of([]), quotas))
+
+    assert ResourceQuotaEstimator().estimate(question).value == 2
