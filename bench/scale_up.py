@@ -99,7 +99,9 @@ async def _run() -> Run:
     async with apiserver.server() as address, _client(address) as client, _client(address) as other:
         await _setting(client)
         catalogue = load_shipped(REGION, zones=dict.fromkeys(shipped_zones(REGION)[:3]))
-        options = GpuScalerOptions(debounce_seconds=0.0, max_in_flight=REQUESTS)
+        options = GpuScalerOptions(
+            debounce_seconds=0.0, max_in_flight=REQUESTS, accept_unenforced_shares=True
+        )
         scaler = Manager.of(
             client, lambda environment: GpuScaler(environment, options, market=Market(catalogue))
         )

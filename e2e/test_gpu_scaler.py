@@ -74,7 +74,8 @@ def test_one_request_brings_one_node_and_two_more_fractions_use_it(
     if backend == "capacity-buffer":
         give(kubectl, BUFFERS, scene.peers["helm"].program("helm"))
         user = BUFFERS.user
-    quick = ("--region=us-east-1", "--debounce=1s")
+    # Simulated machines run nothing, so there is nothing to enforce.
+    quick = ("--region=us-east-1", "--debounce=1s", "--accept-unenforced-shares")
     scene.karpool("gpu-scaler", empty, *quick, f"--backend={backend}", user=user)
     namespace = scene.namespace()
     kubectl.apply(fraction("first", namespace, "8Gi"))
@@ -91,7 +92,7 @@ def test_one_request_brings_one_node_and_two_more_fractions_use_it(
 def test_a_request_that_no_machine_holds_buys_nothing(scene: Scene, empty: Member) -> None:
     kubectl = empty.kubectl
     kubectl.apply(gpu_pool())
-    scene.karpool("gpu-scaler", empty, "--region=us-east-1", "--debounce=1s")
+    scene.karpool("gpu-scaler", empty, "--region=us-east-1", "--debounce=1s", "--accept-unenforced-shares")
     namespace = scene.namespace()
     kubectl.apply(fraction("huge", namespace, "80Gi"))
     said = wait_for(

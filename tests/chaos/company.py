@@ -43,7 +43,7 @@ FLAGS: Mapping[str, Mapping[str, Any]] = {
     "scheduler": {"unschedulable-retry": "2m"},
     "descheduler": {"descheduling-interval": "30s", "unschedulable-threshold": "2m", "cool-down": "2m"},
     "consolidator": {"settle": "20s", "quiet-period": "10s", "launch-timeout": "5m"},
-    "gpu-scaler": {},
+    "gpu-scaler": {"accept-unenforced-shares": True},
 }
 BESIDE_KARMADA = ("scheduler", "descheduler")
 IN_MEMBERS = ("estimator", "consolidator", "gpu-scaler")

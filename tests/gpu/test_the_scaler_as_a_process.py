@@ -73,7 +73,11 @@ async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
     async with asyncio.timeout(30), asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
         connection = ConnectionOptions(kubeconfig=path)
         options = GpuScalerOptions(
-            connection=connection, probes=probes_at(port), region="us-east-1", kube_api_qps=0
+            connection=connection,
+            probes=probes_at(port),
+            region="us-east-1",
+            kube_api_qps=0,
+            accept_unenforced_shares=True,
         )
         first = group.create_task(
             run_process(GPU_SCALER, options, stops[0], ready=lambda scaler: started.put_nowait(1))

@@ -83,11 +83,14 @@ class Story:
         self.scaler: GpuScaler | None = None
 
     def start(self, options: GpuScalerOptions | None = None, metrics: ScaleUpMetrics | None = None) -> None:
+        # Embedded kubelets run nothing: there is nothing to enforce.
+        settings = options or GpuScalerOptions(accept_unenforced_shares=True)
+
         def build(context: Context) -> Manager[GpuScaler]:
             market = Market(self.cluster.catalogue)
             manager = Manager.of(
                 context.client,
-                lambda environment: GpuScaler(environment, options, market=market, metrics=metrics),
+                lambda environment: GpuScaler(environment, settings, market=market, metrics=metrics),
             )
             self.scaler = manager.runnable
             return manager

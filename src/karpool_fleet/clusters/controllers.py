@@ -111,10 +111,15 @@ def _estimator_options(flags: Flags) -> EstimatorOptions:
     return embedded_options(EstimatorOptions, {"cluster-name": "any", **flags})
 
 
+def _gpu_scaler_options(flags: Flags) -> GpuScalerOptions:
+    """Embedded kubelets run nothing, so nothing could enforce a share there, and nothing need."""
+    return embedded_options(GpuScalerOptions, {"accept-unenforced-shares": True, **flags})
+
+
 CONTROLLERS: Mapping[str, EmbeddedController] = {
     "estimator": EmbeddedController(ESTIMATOR, _estimator_options),
     "scheduler": EmbeddedController(SCHEDULER, partial(embedded_options, SchedulerOptions)),
     "descheduler": EmbeddedController(DESCHEDULER, partial(embedded_options, DeschedulerOptions)),
     "consolidator": EmbeddedController(CONSOLIDATOR, partial(embedded_options, ConsolidatorOptions)),
-    "gpu-scaler": EmbeddedController(GPU_SCALER, partial(embedded_options, GpuScalerOptions)),
+    "gpu-scaler": EmbeddedController(GPU_SCALER, _gpu_scaler_options),
 }

@@ -18,6 +18,9 @@ async def play(stage: TourStage, notes: Notes) -> None:
     before = len(await stage.nodes(WHERE, POOL))
     await stage.write(client, namespace("ml"))
     notes.tell(f"ml/chat asks for 8 GiB of a GPU; {WHERE} has {before} GPU nodes")
+    notes.tell(
+        "embedded kubelets run nothing, so shares are accepted unenforced; on real nodes that is refused"
+    )
     began = stage.clock.monotonic()
     await client.create(PODS, fraction("ml", "chat", vram="8Gi", tflops="30"))
     asked = await stage.until(lambda: _has_smart_pods(stage), within=60)

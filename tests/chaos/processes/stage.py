@@ -61,7 +61,7 @@ FLAGS: Mapping[str, Mapping[str, str]] = {
         "cool-down": "30s",
     },
     "consolidator": {"settle": "5s", "quiet-period": "5s", "launch-timeout": "2m", "interval": "5s"},
-    "gpu-scaler": {"debounce": "2s"},
+    "gpu-scaler": {"debounce": "2s", "accept-unenforced-shares": ""},
 }
 
 
@@ -258,6 +258,10 @@ async def _line(
         given["region"] = made.company.fleet.clusters[cluster].spec.region
     if command == "estimator":
         given |= {"cluster-name": cluster, "server-port": str(_PORTS[name])}
-    words = ["--verbosity=1", command, *(f"--{key}={value}" for key, value in given.items())]
+    words = [
+        "--verbosity=1",
+        command,
+        *(f"--{key}={value}" if value else f"--{key}" for key, value in given.items()),
+    ]
     clock = WallClock(made.folder / f"{file_name}.clock")
     return Line(controller, ReplicaProcess(forks, name, words, made.folder, clock), weather, proxy)

@@ -70,6 +70,9 @@
 {{- with .mode }}
 - {{ printf "--mode=%s" . | quote }}
 {{- end }}
+{{- if .acceptUnenforcedShares }}
+- --accept-unenforced-shares
+{{- end }}
 {{- with .defaultPool }}
 - {{ printf "--default-pool=%s" . | quote }}
 {{- end }}

@@ -7,13 +7,18 @@ from typing import Any
 
 from karpool.gpu.agent.machine import Machine, MachineGpu
 from karpool.model import quantity
-from karpool.model.devices.device import OWNER_LABEL, POOL_LABEL, RUNNING, UNKNOWN
+from karpool.model.devices.device import (
+    AGENT,
+    OWNER_LABEL,
+    POOL_LABEL,
+    PUBLISHED_BY,
+    RUNNING,
+    UNKNOWN,
+)
 from karpool.model.devices.gpu_models import find_model
 from karpool.model.devices.isolation import PARTITIONED
 from karpool.model.kubernetes.node import HOSTNAME
 
-PUBLISHED_BY = "gpu.karpool.dev/published-by"
-AGENT = "gpu-agent"
 LINKS = "gpu.karpool.dev/links"
 _MIB = 2**20
 

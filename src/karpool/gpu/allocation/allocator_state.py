@@ -24,6 +24,7 @@ from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.oversubscription import Oversubscription, node_totals, virtual_capacity
 from karpool.model.devices.quota import GpuQuota
 from karpool.model.devices.request import GpuRequest
+from karpool.model.devices.systems import GpuSystem
 from karpool.model.infeasible import Infeasible
 from karpool.model.taints import Taint
 from karpool.packing.tables.room import Room
@@ -74,6 +75,7 @@ class GpuNodeFacts:
     host_disk_bytes: int = 0
     taints: tuple[Taint, ...] = ()
     shown: Mapping[str, int] = field(default_factory=dict)  # devices, as each system shows them
+    enforcer: GpuSystem | None = None  # who makes shares of its devices real
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,13 @@ class AllocatorState:
         self._answers: dict[tuple[GpuRequest, NodeYield], NoDevice | None] = {}
 
     def refresh(
-        self, view: View, ladders: CandidateSource, why_none: Why = lambda item: ""
+        self,
+        view: View,
+        ladders: CandidateSource,
+        why_none: Why = lambda item: "",
+        unenforced: Why = lambda item: "",
     ) -> tuple[TriageResult, ScaleUpInput]:
+        """`unenforced` says why nothing would make the share of a pod of ours real; such a pod waits."""
         self._sync_nodes(view.nodes)
         self._sync_workers(view.workers)
         self.allocator.sweep(view.now)
@@ -152,6 +159,7 @@ class AllocatorState:
             },
             answers=self._answers,
             why_none=why_none,
+            unenforced=unenforced,
         )
         return triaged, self._world(view, triaged, running)
 

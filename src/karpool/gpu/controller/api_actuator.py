@@ -14,6 +14,7 @@ import structlog
 
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.allocator_state import AllocatorState
+from karpool.gpu.allocation.enforcement import hami_annotations
 from karpool.gpu.records.scale_up_object import SCALEUPS, owner, to_object, to_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.gpu.records.written_records import WrittenRecords
@@ -35,6 +36,7 @@ from karpool.model.devices.device_reasons import stable_code
 from karpool.model.devices.isolation import HARD
 from karpool.model.devices.oversubscription import hard_limit_percent
 from karpool.model.devices.partitions import PARTITIONS, written_form
+from karpool.model.devices.systems import GpuSystem
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.api_resources import PODS, ListOptions
@@ -67,10 +69,13 @@ class ApiScaleUpActuator:
         namespace: str,
         settings: ScaleUpSettings,
         check: Check = lambda: None,
+        being_given: Callable[[str], frozenset[str]] = lambda node: frozenset(),
         apart: Callable[[NodeCandidate], tuple[AffinityTerm, ...]] = lambda candidate: (),
     ) -> None:
-        """`apart` are pods that tell the nodes which are there from a new one of a candidate."""
-        self._apart = apart
+        """`being_given` are pods (uids) on a node that HAMi's device plugin is about to serve: it takes the
+        first that it finds, so there may be one at a time. `apart` are pods that tell the nodes which are
+        there from a new one of a candidate."""
+        self._apart, self._being_given = apart, being_given
         self.world = ScaleUpInput(now=0.0)  # what the plan was made from
         self._client = client
         self._backend = backend
@@ -239,6 +244,10 @@ class ApiScaleUpActuator:
             annotations[HARD_LIMIT_PERCENT] = str(percent)
         if allocation.partitions:
             annotations[PARTITIONS] = written_form(allocation.partitions)
+        if item.enforcer is GpuSystem.HAMI:
+            annotations |= self._for_hami(item, allocation)
+        elif request.template:
+            annotations[tensor_fusion.PARTITION] = request.template
         patch = {
             "metadata": {
                 "uid": item.uid,
@@ -249,6 +258,15 @@ class ApiScaleUpActuator:
         await self._client.patch(PODS, request.name, patch, namespace=request.namespace)
         self._check()
         await self._client.bind(request.name, allocation.node, namespace=request.namespace, uid=item.uid)
+
+    def _for_hami(self, item: WaitingWorker, allocation: GpuAllocation) -> dict[str, str]:
+        """Raises Conflict while its device plugin still serves another pod of the node."""
+        if self._being_given(allocation.node) - {item.uid}:
+            raise Conflict(f"node {allocation.node}", 409, message="HAMi is giving devices to another pod")
+        pool = self._desk.allocator.devices_of(item.request.pool)
+        devices = [device for device in pool if device.name in allocation.devices]
+        now = self._client.clock.now()
+        return hami_annotations(item, allocation.node, devices, now)
 
     def _hard_limit(self, item: WaitingWorker, allocation: GpuAllocation) -> int:
         """For whoever enforces it on the node, who knows percentages only; 0: there is no limit."""

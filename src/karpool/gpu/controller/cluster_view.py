@@ -5,7 +5,7 @@ understood is left out and says why; it stops nobody. A quota that cannot be und
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,9 +13,11 @@ import numpy as np
 import structlog
 
 from karpool.cluster import kinds
+from karpool.cluster.devices.device_store import DeviceUse
 from karpool.cluster.nodes.expected import is_ephemeral, same_taint
 from karpool.cluster.snapshot import Snapshot
 from karpool.gpu.allocation.allocator_state import GpuNodeFacts, View
+from karpool.gpu.allocation.enforcement import Enforcers, declared_enforcer, enforcer_of_node
 from karpool.gpu.controller.worker_pods import WorkerPod, WorkerPods
 from karpool.gpu.records.scale_up_object import ScaleUp, from_scale_up, without_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
@@ -55,6 +57,7 @@ from karpool.provisioning.placeholders.placeholder import Placeholder
 log = structlog.get_logger(__name__)
 
 _NOT_DAEMONS = LabelMatcher((requirement("pod-template-generation", "DoesNotExist"),))
+OTHERS = "another-scheduler"
 # KAI shares what the vendor's plugin counts.
 _SHOWN_BY = {
     HAMI: GpuSystem.HAMI,
@@ -167,8 +170,10 @@ def step_view(
     claims: Mapping[str, ClaimProgress],
     resting: Mapping[str, float],
     busy: Mapping[str, frozenset[str]],
+    only_enforced: bool = False,
 ) -> View:
-    """`busy` are devices that we have given away or hold, by node: their pods may not be seen there yet."""
+    """`busy` are devices that we have given away or hold, by node: their pods may not be seen there yet.
+    `only_enforced`: devices of nodes on which nothing enforces a share are none to us."""
     on_node: dict[str, list[Placeholder]] = {}
     for pod in placeholders:
         if pod.node:
@@ -182,13 +187,26 @@ def step_view(
         placeholders=tuple(placeholders),
         claims=claims,
         nodes=tuple(
-            _facts(seen, name, row, on_node.get(name, ()), busy.get(name, frozenset()))
+            facts if not only_enforced or facts.enforcer is not None else replace(facts, devices=())
             for name in sorted(concerned)
             if (row := seen.snapshot.room.find(name)) is not None
+            for facts in [_facts(seen, name, row, on_node.get(name, ()), busy.get(name, frozenset()))]
         ),
         resting=resting,
         room=seen.snapshot.room,
     )
+
+
+def enforcers(nodes: Iterable[GpuNodeFacts], pools: Iterable[CompiledPool]) -> Enforcers:
+    """Who makes shares real in each pool of devices: as its nodes show it, and as its NodePools say."""
+    systems: dict[str, set[GpuSystem]] = {}
+    for node in nodes:
+        if node.enforcer is not None:
+            systems.setdefault(node_devices.pool_of_node(node.labels), set()).add(node.enforcer)
+    for pool in pools:
+        if (declared := declared_enforcer(pool.labels)) is not None:
+            systems.setdefault(pool.labels.get(POOL_LABEL) or pool.name, set()).add(declared)
+    return {pool: frozenset(names) for pool, names in systems.items()}
 
 
 def gpu_nodes(snapshot: Snapshot) -> set[str]:
@@ -219,6 +237,8 @@ def _facts(
         resource: int(room.allocatable(resource)[row])
         for resource in (CPU, MEMORY, EPHEMERAL_STORAGE, *node_devices.RESOURCES)
     }
+    described = [use.device for use in seen.snapshot.devices.get(name, ()) if use.described]
+    registers = state.node.annotations if state.node is not None else {}
     going = state.is_leaving or any(taint.key == DISRUPTED.key for taint in taints)
     is_up = state.is_initialized or not state.pool or not _is_starting(seen.snapshot, state.pool, taints)
     return GpuNodeFacts(
@@ -227,9 +247,14 @@ def _facts(
         going=going,
         labels=labels,
         devices=_marked_devices(
-            [use.device for use in seen.snapshot.devices.get(name, ()) if use.described],
-            lambda marks, taken: node_devices.node_devices(
-                name, labels, offered, smart_pods=marks, others=taken, busy=busy
+            described,
+            lambda marks, taken: _less_others(
+                seen,
+                name,
+                node_devices.node_devices(
+                    name, labels, offered, registers, smart_pods=marks, others=taken, busy=busy
+                ),
+                {key: room.shapes[shape] for key, shape in room.pods_on(row).items()},
             ),
             others,
             placeholders,
@@ -240,7 +265,32 @@ def _facts(
         host_disk_bytes=offered[EPHEMERAL_STORAGE],
         taints=tuple(taint for taint in taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE)),
         shown=_shown(seen.snapshot, name, row),
+        enforcer=enforcer_of_node(labels, registers, _offered(room, row), described),
     )
+
+
+def _less_others(
+    seen: GpuClusterView, node: str, devices: tuple[Device, ...], pods: Mapping[str, PodShape]
+) -> tuple[Device, ...]:
+    """Without what pods of other schedulers hold of them: our ledger does not know those."""
+    uses = {use.device.name: use for use in seen.snapshot.devices.get(node, ())}
+    return tuple(
+        _less_strangers(device, uses[device.name], seen.workers, pods) if device.name in uses else device
+        for device in devices
+    )
+
+
+def _less_strangers(
+    device: Device, use: DeviceUse, workers: Container[ObjectKey], pods: Mapping[str, PodShape]
+) -> Device:
+    strangers = [key for key in use.holders if ObjectKey(*key.split("/", 1)) not in workers]
+    left = device.capacity
+    for key in strangers:
+        demand = pods[key].devices if key in pods else None
+        if left is None or device.capacity is None or demand is None or not demand.is_readable or use.closed:
+            return replace(device, used_by=OTHERS)  # what cannot be read may be everything
+        left = left - demand.share.on(device.capacity)
+    return replace(device, capacity=left, available=left) if strangers else device
 
 
 def _offered(room: Room, row: int) -> dict[str, int]:

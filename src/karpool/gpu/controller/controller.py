@@ -20,11 +20,13 @@ from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.market import Market
 from karpool.gpu.allocation.allocator import AllocatorSettings
 from karpool.gpu.allocation.allocator_state import AllocatorState, View
+from karpool.gpu.allocation.enforcement import why_unenforced
 from karpool.gpu.controller.actuator import actuate
 from karpool.gpu.controller.api_actuator import ApiScaleUpActuator
 from karpool.gpu.controller.cluster_view import (
     GpuClusterReader,
     GpuClusterView,
+    enforcers,
     learn_drivers,
     nodes_shown,
     pods_apart,
@@ -39,6 +41,7 @@ from karpool.gpu.controller.worker_pods import WorkerPods, unreadable
 from karpool.gpu.records.scale_up_object import SCALEUPS, definition
 from karpool.gpu.records.written_records import WrittenRecords
 from karpool.gpu.scale_up.candidates import CandidateFinder
+from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import ScaleUpInput, ScaleUpPlan, WaitExplanation
 from karpool.gpu.scale_up.step import plan_step
 from karpool.gpu.strategies import registry as strategies
@@ -125,6 +128,7 @@ class GpuScaler:
             namespace=namespace,
             settings=settings,
             check=environment.check,
+            being_given=lambda node: workers.being_given_on(self._cluster.kept_pods, node),
             apart=lambda candidate: pods_apart(self._cluster.snapshot(), candidate),
         )
         self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance, tell=tell)
@@ -195,7 +199,9 @@ class GpuScaler:
         self.ladders.use_nodes(nodes_shown(seen.snapshot), seen.snapshot.room.dra)
         view = self._view(seen)
         self.desk.sync_quotas(seen.quotas)
-        triaged, world = self.desk.refresh(view, self.ladders, self.ladders.why_none)
+        triaged, world = self.desk.refresh(
+            view, self.ladders, self.ladders.why_none, self._why_unenforced(view)
+        )
         self._hands.world = world
         for item, _ in triaged.served:
             try:
@@ -235,7 +241,14 @@ class GpuScaler:
             claims=claims,
             resting=self._resting(seen, now),
             busy=self._busy(),
+            only_enforced=not self.options.accept_unenforced_shares,
         )
+
+    def _why_unenforced(self, view: View) -> Callable[[WaitingWorker], str]:
+        if self.options.accept_unenforced_shares:
+            return lambda item: ""
+        by_pool = enforcers(view.nodes, self.ladders.pools.values())
+        return lambda item: why_unenforced(item, by_pool)
 
     def _busy(self) -> dict[str, frozenset[str]]:
         busy: dict[str, set[str]] = {}

@@ -46,6 +46,13 @@ class GpuScalerOptions(Options, frozen=True):
             chart="mode",
         ),
     ] = ScalerMode.AUTO
+    accept_unenforced_shares: Annotated[
+        bool,
+        option(
+            "Allocate also where nothing on the node enforces a share. For trying only.",
+            chart="acceptUnenforcedShares",
+        ),
+    ] = False
     device_shapes: Annotated[
         Path | None,
         option(

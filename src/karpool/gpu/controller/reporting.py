@@ -35,6 +35,7 @@ _WARNINGS = frozenset(
         WaitReason.NEVER_FITS,
         WaitReason.QUOTA,
         WaitReason.BAD_REQUEST,
+        WaitReason.NOT_ENFORCED,
     )
 )
 # Worth an event; the others are in the condition.

@@ -1,9 +1,11 @@
 """Pods that ask for devices: those of our scheduler, and those that another one found no room for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from karpool.gpu.allocation.allocator_state import GpuWorker
+from karpool.gpu.allocation.enforcement import ALLOCATING, BIND_PHASE
 from karpool.gpu.controller.mode import ScalerMode
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
@@ -15,7 +17,7 @@ from karpool.model.devices.tensor_fusion import BadGpuRequest
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import condition
-from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod import Container, Pod
 from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.kubernetes.times import moment
 from karpool.provisioning.names import digest
@@ -23,6 +25,7 @@ from karpool.provisioning.names import digest
 UNSCHEDULABLE = "Unschedulable"
 HAMI_MODELS = "nvidia.com/use-gputype"  # parts of names of models, with commas
 _MODELS_MAX = 1024  # characters
+TENSOR_FUSION_INDEX = "tensor-fusion.ai/index"  # and index_0 to index_f: how its plugin knows the pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class WorkerPod:
     is_bound: bool = False
     version: str = ""  # of the pod, for who writes over exactly that
     is_ours: bool = True
+    is_being_given: bool = False  # HAMi's device plugin is about to give it its devices
 
 
 class WorkerPods:
@@ -73,6 +77,14 @@ class WorkerPods:
             self._pods = pods
         return self._workers
 
+    def being_given_on(self, pods: Mapping[ObjectKey, Pod], node: str) -> frozenset[str]:
+        """Pods (uids) of ours on a node that HAMi's device plugin has not given their devices yet."""
+        return frozenset(
+            worker.uid
+            for key, worker in self.of(pods).items()
+            if worker.is_being_given and pods[key].spec.node_name == node
+        )
+
     def read(self, key: ObjectKey, pod: Pod) -> WorkerPod:
         meta, scheduled = pod.metadata, condition(pod.status.conditions, "PodScheduled")
         unread = WorkerPod(
@@ -83,6 +95,7 @@ class WorkerPods:
             is_bound=bool(pod.spec.node_name),
             version=meta.resource_version,
             is_ours=self._is_ours(pod),
+            is_being_given=pod.annotations.get(BIND_PHASE) == ALLOCATING and pod.status.phase == "Pending",
         )
         try:
             item = self._item(pod) if unread.is_ours else _foreign_item(pod)
@@ -118,7 +131,7 @@ class WorkerPods:
         if request.is_of_plugin:
             return f"{request.resource} is handed out by its device plugin; use the default scheduler"
         request = replace(request, resource="", model=node_devices.model_name(request.model))
-        return _waiting(pod, request)
+        return replace(_waiting(pod, request), **_enforcement(pod))
 
 
 def _waiting(
@@ -137,7 +150,31 @@ def _waiting(
     if system is not None:
         where = (*where, models, shape.namespace, shape.resource_claims)
     created = moment(pod.metadata.creation_timestamp) or 0.0
-    return WaitingWorker(request, created, digest(repr(where)), shape, system, models)
+    return WaitingWorker(request, created, digest(repr(where)), shape, system, models=models)
+
+
+def _enforcement(pod: Pod) -> dict[str, Any]:
+    """Which system's device plugin the kubelet would call for a pod of ours, and for which container."""
+    resources = [set(_resources(container)) for container in pod.spec.containers or ()]
+    match system_of(pod):
+        case GpuSystem.HAMI:
+            asking = [index for index, names in enumerate(resources) if names & set(node_devices.RESOURCES)]
+            if len(asking) == 1:
+                return {"enforcer": GpuSystem.HAMI, "containers": (asking[0], len(resources))}
+            why = "exactly one container must ask for nvidia.com/gpu"
+        case GpuSystem.TENSOR_FUSION:
+            if any(name.startswith(TENSOR_FUSION_INDEX) for names in resources for name in names):
+                return {"enforcer": GpuSystem.TENSOR_FUSION}
+            why = f"no container asks for {TENSOR_FUSION_INDEX}, which TensorFusion's webhook adds"
+        case system:
+            why = f"shares in the words of {system} are handed out by its own scheduler"
+    return {"unenforced": why}
+
+
+def _resources(container: Container) -> Iterator[str]:
+    if container.resources is not None:
+        yield from container.resources.requests or {}
+        yield from container.resources.limits or {}
 
 
 def _foreign_item(pod: Pod) -> WaitingWorker | str:

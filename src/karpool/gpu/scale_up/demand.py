@@ -30,6 +30,9 @@ class WaitingWorker:
     constraints: str = ""
     shape: PodShape = field(default_factory=PodShape)
     system: GpuSystem | None = None
+    enforcer: GpuSystem | None = None  # of our own pods: who would make its share real
+    unenforced: str = ""  # why nobody would
+    containers: tuple[int, int] = (0, 1)  # which one asks for devices, of how many
     models: tuple[str, ...] = ()  # parts of names of which one must be the device's; none: any
     demand: DeviceDemand = field(init=False, compare=False, repr=False)  # it is asked for all the time
 

@@ -126,6 +126,7 @@ class WaitReason(StrEnum):
     NEVER_FITS = "NeverFits"
     QUOTA = "QuotaExceeded"
     BAD_REQUEST = "BadRequest"
+    NOT_ENFORCED = "ShareNotEnforced"
     JOINED = "ServedByOtherScaleUp"
 
 

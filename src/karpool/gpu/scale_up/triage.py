@@ -54,6 +54,7 @@ def triage(
     nominated: Mapping[WaitingWorker, str] | None = None,
     answers: Answers | None = None,
     why_none: Why = lambda item: "",
+    unenforced: Why = lambda item: "",
 ) -> TriageResult:
     """`until` is when reservations for those served now lapse. Items with a hold stay demand.
 
@@ -67,7 +68,11 @@ def triage(
     failed: list[WaitingWorker] = []
     refused_alike: dict[object, NoDevice] = {}  # devices only get fuller here: equal pods get equal answers
     failed.extend(item for item in items if item.system is not None)  # its own scheduler found no room
-    for group in by_service(item for item in items if item.system is None):
+    ours = [item for item in items if item.system is None]
+    for item in ours:
+        if why := unenforced(item):
+            result.refused[item.uid] = WaitExplanation(item.uid, WaitReason.NOT_ENFORCED, why)
+    for group in by_service(item for item in ours if item.uid not in result.refused):
         held = any(item.uid in allocator.ledger.assumed for item in group)
         if held or not _is_whole(group, gangs_running or {}):
             failed.extend(group)

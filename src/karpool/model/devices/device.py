@@ -17,6 +17,7 @@ from karpool.model.kubernetes.node import HOSTNAME
 PREFIX = "tensor-fusion.ai/"
 POOL_LABEL = PREFIX + "gpupool"
 OWNER_LABEL = PREFIX + "managed-by"
+PUBLISHED_BY, AGENT = "gpu.karpool.dev/published-by", "gpu-agent"
 CAPABILITIES_ANNOTATION = PREFIX + "virtualization-capabilities"
 MISSING_ANNOTATION = PREFIX + "gpu-missing-since"
 OURS = "tensor-fusion"
@@ -60,6 +61,7 @@ class Device:
     missing_since: str = ""
     resource: str = ""  # of the device plugin that hands it out
     compute_known: bool = True
+    is_of_agent: bool = False  # described by our own agent, which hands out nothing
 
     @property
     def is_ours(self) -> bool:
@@ -146,6 +148,7 @@ def from_object(gpu: GpuObject) -> Device:
         active_isolation_mode=status.active_isolation_mode or "",
         isolation_conflict=bool(status.dynamic_isolation_conflict),
         capabilities=_capabilities(annotations.get(CAPABILITIES_ANNOTATION)),
+        is_of_agent=annotations.get(PUBLISHED_BY) == AGENT,
         missing_since=missing,
     )
 

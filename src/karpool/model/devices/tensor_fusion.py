@@ -19,6 +19,7 @@ POOL = PREFIX + "gpupool"
 WORKLOAD_LABEL = PREFIX + "workload"
 COMPONENT_LABEL, WORKER = PREFIX + "component", "worker"
 GPU_IDS = PREFIX + "gpu-ids"
+PARTITION = PREFIX + "partition"  # the template that its device plugin cuts a device by
 VRAM_REQUEST = PREFIX + "vram-request"
 # What a pod says about the devices it asks for; gangs and QoS are about when, not about what.
 REQUEST_ANNOTATIONS = tuple(
