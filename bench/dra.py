@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.timing import timed
 from karpool.cluster.cluster_room import ClusterRoom
-from karpool.model.dra.objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from karpool.model.dra.wire import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod_shape import ClaimReference, PodShape

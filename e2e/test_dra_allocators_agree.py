@@ -10,19 +10,13 @@ import pytest
 from tests.packing.random_dra import world
 
 from e2e.peers import build_all
-from karpool.model.dra.objects import (
-    DeviceClass,
-    ResourceClaim,
-    ResourceSlice,
-    allocation_object,
-    claim_of,
-    class_of,
-    slice_of,
-)
+from karpool.model.dra.objects import allocation_object, claim_of, class_of, slice_of
+from karpool.model.dra.wire import DeviceClass, ResourceClaim, ResourceSlice
 from karpool.model.kubernetes.meta import decode
-from karpool.packing.dra.allocator import NamedClaim, allocate, stock_of
+from karpool.packing.dra.allocator import NamedClaim, allocate
 from karpool.packing.dra.held import NOTHING_HELD
 from karpool.packing.dra.pools import NodeView
+from karpool.packing.dra.stock import stock_of
 
 WORLDS = 2000
 

@@ -8,8 +8,8 @@ import pytest
 from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.dra.claim import EXACT_COUNT, AllocatedDevice, DeviceRequest
 from karpool.model.dra.device import DeviceId, DraDevice
-from karpool.model.dra.objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpool.model.dra.selector import SelectorError
+from karpool.model.dra.wire import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod_shape import ClaimReference, PodShape

@@ -4,22 +4,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from karpool.model.dra.objects import (
-    DeviceClass,
-    ResourceClaim,
-    ResourceClaimTemplate,
-    ResourceSlice,
-    allocation_object,
-    claim_of,
-    class_of,
-    slice_of,
-    spec_of,
-)
+from karpool.model.dra.objects import allocation_object, claim_of, class_of, slice_of, spec_of
+from karpool.model.dra.wire import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import Node, allocatable
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.quantity import nano_value
-from karpool.packing.dra.allocator import stock_of
 from karpool.packing.dra.counting import count_on, count_over
 from karpool.packing.dra.features import DraFeatures
 from karpool.packing.dra.pod_claims import (
@@ -31,6 +21,7 @@ from karpool.packing.dra.pod_claims import (
     place_pod,
     state_of,
 )
+from karpool.packing.dra.stock import stock_of
 from tests.vectors.registry import Case, kind
 
 GATES = {

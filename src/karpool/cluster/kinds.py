@@ -14,7 +14,7 @@ from karpool.cluster.pools import node_group_status
 from karpool.model.devices.device import GpuObject
 from karpool.model.devices.gpu_quota import QUOTAS as GPU_QUOTAS
 from karpool.model.devices.gpu_quota import GpuResourceQuota
-from karpool.model.dra.objects import (
+from karpool.model.dra.wire import (
     DeviceClass,
     DeviceTaintRule,
     ResourceClaim,

@@ -11,21 +11,18 @@ from typing import Any, TypeVar
 from karpool.cluster.problems import UnreadableObjects
 from karpool.model.dra.claim import ClaimSpec, DraClaim, DraClass
 from karpool.model.dra.device import DeviceSlice
-from karpool.model.dra.objects import (
+from karpool.model.dra.objects import claim_of, class_of, slice_of, spec_of
+from karpool.model.dra.wire import (
     DeviceClass,
     DeviceTaintRule,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
-    claim_of,
-    class_of,
-    slice_of,
-    spec_of,
 )
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.packing.dra.allocator import DeviceStock, stock_of
 from karpool.packing.dra.pod_claims import DraState, state_of
+from karpool.packing.dra.stock import DeviceStock, stock_of
 
 T = TypeVar("T")
 

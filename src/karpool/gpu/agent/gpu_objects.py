@@ -17,9 +17,9 @@ from karpool.model.devices.device import (
 )
 from karpool.model.devices.gpu_models import find_model
 from karpool.model.devices.isolation import PARTITIONED
+from karpool.model.devices.links import LINKS_ANNOTATION
 from karpool.model.kubernetes.node import HOSTNAME
 
-LINKS = "gpu.karpool.dev/links"
 _MIB = 2**20
 
 
@@ -48,14 +48,14 @@ def others_describe(existing: Sequence[Mapping[str, Any]]) -> bool:
 def writes_for(machine: Machine, node: PublishedNode, existing: Sequence[Mapping[str, Any]]) -> Writes:
     """Nothing where every object is right already. A device that is gone is called Unknown."""
     by_name = {str(gpu["metadata"]["name"]): gpu for gpu in existing}
-    wanted = {
+    described = {
         gpu["metadata"]["name"]: gpu for gpu in (gpu_object(gpu, node) for gpu in machine.devices) if gpu
     }
-    created = [_idle(gpu) for name, gpu in wanted.items() if name not in by_name]
-    changed = [gpu for name, gpu in wanted.items() if name in by_name and not _says(by_name[name], gpu)]
+    created = [_idle(gpu) for name, gpu in described.items() if name not in by_name]
+    changed = [gpu for name, gpu in described.items() if name in by_name and not _says(by_name[name], gpu)]
     for name, gpu in by_name.items():
         phase = (gpu.get("status") or {}).get("phase")
-        if name not in wanted and phase != UNKNOWN:
+        if name not in described and phase != UNKNOWN:
             changed.append({"metadata": {"name": name}, "status": {"phase": UNKNOWN}})
     return Writes(created, changed)
 
@@ -76,7 +76,11 @@ def gpu_object(gpu: MachineGpu, node: PublishedNode) -> dict[str, Any] | None:
             "labels": labels,
             "annotations": {
                 PUBLISHED_BY: AGENT,
-                **({LINKS: json.dumps(links, sort_keys=True, separators=(",", ":"))} if links else {}),
+                **(
+                    {LINKS_ANNOTATION: json.dumps(links, sort_keys=True, separators=(",", ":"))}
+                    if links
+                    else {}
+                ),
             },
         },
         "status": {
@@ -106,12 +110,12 @@ def _annotations(gpu: Mapping[str, Any]) -> Mapping[str, str]:
     return gpu["metadata"].get("annotations") or {}
 
 
-def _says(existing: Mapping[str, Any], wanted: Any) -> bool:
+def _says(existing: Mapping[str, Any], described: Any) -> bool:
     """Whether an object already says all of it; it may say more."""
-    if not isinstance(wanted, Mapping):
-        return bool(existing == wanted)
+    if not isinstance(described, Mapping):
+        return bool(existing == described)
     return isinstance(existing, Mapping) and all(
         _says(existing.get(key, {} if isinstance(part, Mapping) else None), part)
-        for key, part in wanted.items()
+        for key, part in described.items()
         if key not in ("apiVersion", "kind")
     )

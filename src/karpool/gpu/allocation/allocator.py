@@ -24,6 +24,7 @@ from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import POOL_LABEL, Device, DevicePartition, as_new
 from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, STATIC
+from karpool.model.devices.links import belonging_together
 from karpool.model.devices.partitions import PartitionCatalogue
 from karpool.model.devices.quota import GpuQuota, GpuQuotas, QuotaCharge
 from karpool.model.devices.request import COUNT_MAX, GpuRequest
@@ -150,7 +151,8 @@ class Allocator:
                 DeviceReason.NOT_ENOUGH_GPUS,
                 f"{len(survivors.rows)} GPUs fit, but no node has {request.count}",
             )
-        return tuple(self.table.device(int(row)).name for row in chosen)
+        names = tuple(self.table.device(int(row)).name for row in chosen)
+        return self._linked(names, survivors.rows) if request.count > 1 else names
 
     def try_allocate(
         self,
@@ -207,6 +209,15 @@ class Allocator:
         return self.ledger.sweep(now, waiting, ttl_seconds)
 
     # Inside
+
+    def _linked(self, chosen: tuple[str, ...], rows: Rows) -> tuple[str, ...]:
+        """Those of the node that belong together best; what was chosen stays where links do not tell."""
+        candidates = [self.table.device(int(row)) for row in rows]
+        node = next(device.node for device in candidates if device.name == chosen[0])
+        devices = [device for device in candidates if device.node == node]
+        links = {device.name.lower(): dict(device.links) for device in devices if device.links}
+        others = sorted(device.name for device in devices if device.name not in chosen)
+        return belonging_together((*chosen, *others), len(chosen), links)
 
     def _not_now(self, request: GpuRequest) -> NoDevice | None:
         if not self.is_open:

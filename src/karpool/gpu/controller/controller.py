@@ -20,7 +20,6 @@ from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.market import Market
 from karpool.gpu.allocation.allocator import AllocatorSettings
 from karpool.gpu.allocation.allocator_state import AllocatorState, View
-from karpool.gpu.allocation.enforcement import why_unenforced
 from karpool.gpu.controller.actuator import actuate
 from karpool.gpu.controller.api_actuator import ApiScaleUpActuator
 from karpool.gpu.controller.cluster_view import (
@@ -32,6 +31,7 @@ from karpool.gpu.controller.cluster_view import (
     pods_apart,
     step_view,
 )
+from karpool.gpu.controller.enforcement import why_unenforced
 from karpool.gpu.controller.metrics import ScaleUpMetrics
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.gpu.controller.reporting import WaitReporter

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from karpool.kube.bounded_input import read_bounded
 from karpool.model.dra.device import DeviceSlice
-from karpool.model.dra.objects import ResourceSlice, slice_of
+from karpool.model.dra.objects import slice_of
+from karpool.model.dra.wire import ResourceSlice
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.node import INSTANCE_TYPE

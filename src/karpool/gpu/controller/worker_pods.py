@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from karpool.gpu.allocation.allocator_state import GpuWorker
-from karpool.gpu.allocation.enforcement import ALLOCATING, BIND_PHASE
+from karpool.gpu.controller.enforcement import ALLOCATING, BIND_PHASE
 from karpool.gpu.controller.mode import ScalerMode
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import WaitExplanation, WaitReason

@@ -105,8 +105,8 @@ def _definition() -> str:
 
 def definition() -> Object:
     """The CustomResourceDefinition of ScaleUps, a copy of its own."""
-    found: Object = yaml.safe_load(_definition())
-    return found
+    manifest: Object = yaml.safe_load(_definition())
+    return manifest
 
 
 def to_object(record: ScaleUpRecord, namespace: str) -> Object:
@@ -166,8 +166,8 @@ def to_status(record: ScaleUpRecord) -> Object:
         waiting=record.waiting,
         demand=list(record.demand),
     )
-    found: Object = msgspec.to_builtins(status)
-    return found
+    fields: Object = msgspec.to_builtins(status)
+    return fields
 
 
 def _unit_status(unit: ScaleUpUnit) -> UnitStatus:
@@ -196,8 +196,8 @@ def from_object(raw: Object) -> ScaleUpRecord:
     return from_scale_up(decode(raw, ScaleUp))
 
 
-def from_scale_up(found: ScaleUp) -> ScaleUpRecord:
-    spec, meta = found.spec, found.metadata
+def from_scale_up(scale_up: ScaleUp) -> ScaleUpRecord:
+    spec, meta = scale_up.spec, scale_up.metadata
     key = DemandKey(
         spec.pool,
         spec.model,
@@ -216,12 +216,12 @@ def from_scale_up(found: ScaleUp) -> ScaleUpRecord:
         raise Invalid("spec", meta.name, f"does not belong to this name but to {key.name}; delete the object")
     created = _read("metadata.creationTimestamp", meta.creation_timestamp or "")
     new = ScaleUpRecord(key, ScaleUpState.BUFFERED, created, created, meta.uid, meta.resource_version)
-    return new if found.status is None or not found.status.state else _with_status(new, found.status)
+    return new if scale_up.status is None or not scale_up.status.state else _with_status(new, scale_up.status)
 
 
-def without_status(found: ScaleUp) -> ScaleUpRecord:
+def without_status(scale_up: ScaleUp) -> ScaleUpRecord:
     """For a status that cannot be read: the same record, as if it had just begun."""
-    return from_scale_up(ScaleUp(metadata=found.metadata, spec=found.spec))
+    return from_scale_up(ScaleUp(metadata=scale_up.metadata, spec=scale_up.spec))
 
 
 def _with_status(new: ScaleUpRecord, status: ScaleUpStatus) -> ScaleUpRecord:

@@ -57,11 +57,11 @@ def feasible(
     request = replace(request, node_terms=None, preferred=(), gang=None)
     kept: list[ScaleUpCandidate] = []
     refusal: NoDevice | None = None
-    known: Answers = {} if answers is None else answers
+    memory: Answers = {} if answers is None else answers
     for rung in rungs:
-        if (request, rung.brings) not in known:
-            known[request, rung.brings] = _refused(request, rung.brings, settings)
-        answer = known[request, rung.brings]
+        if (request, rung.brings) not in memory:
+            memory[request, rung.brings] = _refused(request, rung.brings, settings)
+        answer = memory[request, rung.brings]
         if answer is None:
             kept.append(rung)
         else:

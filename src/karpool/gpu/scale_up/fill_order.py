@@ -29,11 +29,15 @@ class _Kind:
 
 def best_order(items: Sequence[WaitingWorker], brings: NodeYield) -> list[WaitingWorker]:
     """The same items; `items` come biggest first."""
-    given = list(items)
-    if len(given) < 2 or not brings.devices or any(item.system is GpuSystem.DRA for item in given):
-        return given
-    filled = _filled(given, DeviceAmount(brings.tflops_milli, brings.vram_bytes))
-    return filled if _nodes(filled, brings) < _nodes(given, brings) else given
+    biggest_first = list(items)
+    if (
+        len(biggest_first) < 2
+        or not brings.devices
+        or any(item.system is GpuSystem.DRA for item in biggest_first)
+    ):
+        return biggest_first
+    filled = _filled(biggest_first, DeviceAmount(brings.tflops_milli, brings.vram_bytes))
+    return filled if _nodes(filled, brings) < _nodes(biggest_first, brings) else biggest_first
 
 
 def _nodes(items: Sequence[WaitingWorker], brings: NodeYield) -> int:
@@ -64,11 +68,11 @@ def _is_share(item: WaitingWorker) -> bool:
 
 
 def _kinds(items: Sequence[WaitingWorker], device: DeviceAmount) -> list[_Kind]:
-    found: dict[object, _Kind] = {}
+    kinds: dict[object, _Kind] = {}
     for item in items:
-        kind = found.setdefault(signature(item), _Kind(item.request.request.on(device), []))
+        kind = kinds.setdefault(signature(item), _Kind(item.request.request.on(device), []))
         kind.items.append(item)
-    return list(found.values())
+    return list(kinds.values())
 
 
 class _Scarce:

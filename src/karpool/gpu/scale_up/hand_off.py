@@ -118,8 +118,8 @@ def _is_clear(step: StepState, name: str, unit: ScaleUpUnit) -> bool:
 def _is_occupied(step: StepState, unit: ScaleUpUnit) -> bool:
     """The mark of whoever used a device is cleared some time after that is gone."""
     node = step.world.nodes.get(unit.node)
-    wanted = {device for uid in unit.held if uid in step.holds for device in step.holds[uid].devices}
-    return node is None or any(device.name in wanted and not device.is_ours for device in node.devices)
+    held_devices = {device for uid in unit.held if uid in step.holds for device in step.holds[uid].devices}
+    return node is None or any(device.name in held_devices and not device.is_ours for device in node.devices)
 
 
 def _begin_retry(step: StepState, name: str, unit: ScaleUpUnit) -> None:
@@ -206,7 +206,8 @@ def _bin(step: StepState, record: ScaleUpRecord, unit: ScaleUpUnit) -> NodeBin:
         is_locked = room.kind.policy == DYNAMIC and locks[room.name] not in ("", item.request.isolation)
         return bool(admitted(as_row, item.shape)[0]) and not is_locked and room.kind.admits(item.demand)
 
-    return NodeBin(unit.node, rooms, cpu, memory, serves)
+    links = {device.name.lower(): dict(device.links) for device in devices if device.links}
+    return NodeBin(unit.node, rooms, cpu, memory, serves, links=links)
 
 
 def _place_holds(step: StepState, name: str, unit: ScaleUpUnit, bin_: NodeBin) -> None:

@@ -13,6 +13,7 @@ from karpool.gpu.scale_up.demand import WaitingWorker, size
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import DevicePartition
 from karpool.model.devices.isolation import PARTITIONED, SHARED
+from karpool.model.devices.links import Links, belonging_together
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.systems import GpuSystem
 from karpool.packing.dra.driver_templates import NEW_NODE
@@ -77,6 +78,7 @@ class NodeBin:
     memory_bytes: int
     serves: Serves
     placed: list[GpuPlacement] = field(default_factory=list)
+    links: Links = field(default_factory=dict)
     drivers: list[DraState] = field(
         default_factory=list
     )  # what drivers have left, after each pod with claims
@@ -93,10 +95,14 @@ class NodeBin:
         for room in self.rooms:
             if room.holds(item) and self.serves(item, room):
                 chosen.append(room)
-                if len(chosen) == request.count:
-                    self._take(item, chosen)
-                    return True
-        return False
+                if len(chosen) == request.count and not (self.links and request.count > 1):
+                    break
+        if len(chosen) < request.count:
+            return False
+        by_name = {room.name: room for room in chosen}
+        together = belonging_together(list(by_name), request.count, self.links)
+        self._take(item, [by_name[name] for name in together])
+        return True
 
     def _put_claims(self, item: WaitingWorker) -> bool:
         """As the scheduler would allocate the claims of this pod, after those of the pods before it."""
@@ -180,17 +186,17 @@ class BinPacking:
         starts = dict(self._start) if len(items) > 1 else self._start
         used: list[NodeBin] = []
         for item in items:
-            found = self.put(item)
-            if found is None and fresh is not None and (bin_ := fresh(item)) is not None and bin_.put(item):
+            chosen = self.put(item)
+            if chosen is None and fresh is not None and (bin_ := fresh(item)) is not None and bin_.put(item):
                 self.bins.append(bin_)
-                found = bin_
-            if found is None:
+                chosen = bin_
+            if chosen is None:
                 for bin_ in reversed(used):
                     bin_.undo()
                 del self.bins[opened:]
                 self._start = starts
                 return False
-            used.append(found)
+            used.append(chosen)
         return True
 
 

@@ -177,7 +177,7 @@ def _new_records(deciding: StepState) -> None:
 
 def _tidy(deciding: StepState) -> None:
     """Smart pods that no unit needs, holds that no unit has, records that are over."""
-    wanted = {
+    needed = {
         (record.name, record.epoch, unit.index)
         for record in deciding.records.values()
         for unit in record.active_units
@@ -186,7 +186,7 @@ def _tidy(deciding: StepState) -> None:
     present: set[str] = set()
     for key, pod in deciding.pods.items():
         present.add(pod.request)
-        if key in wanted or pod.purpose is not RequestPurpose.SCALE_UP:
+        if key in needed or pod.purpose is not RequestPurpose.SCALE_UP:
             continue
         if pod.request in deciding.records:
             deciding.delete(pod, _why(deciding.records[pod.request], pod.index, pod.epoch))

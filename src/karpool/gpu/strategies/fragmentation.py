@@ -86,14 +86,14 @@ class FragmentationStrategy:
     def host_for(self, table: DeviceColumns, nodes: Int64s, request: GpuRequest) -> int:
         """For a pod without GPU: the node whose GPUs miss its CPU least."""
         worth = self._current(table)
-        known = self._remembered(request, len(table.node_names))
-        stale = nodes[known.version[nodes] != table.version[nodes]]
+        scores = self._remembered(request, len(table.node_names))
+        stale = nodes[scores.version[nodes] != table.version[nodes]]
         if len(stale):
             state = worth.node_batch(table, stale)
             left = worth.lost(state, state.cpu - request.cpu_milli, state.tflops, state.vram)
-            known.gain[stale] = worth.node_lost[stale] - left
-            known.version[stale] = table.version[stale]
-        gains = known.gain[nodes] + worth.unfed_change(table, nodes, request.cpu_milli, 0.0)
+            scores.gain[stale] = worth.node_lost[stale] - left
+            scores.version[stale] = table.version[stale]
+        gains = scores.gain[nodes] + worth.unfed_change(table, nodes, request.cpu_milli, 0.0)
         steps = np.floor(gains / TIE)
         best = np.flatnonzero(steps == steps.max())
         tied = nodes[best]
@@ -110,26 +110,26 @@ class FragmentationStrategy:
 
     def _remembered(self, request: GpuRequest, nodes: int) -> _Known:
         kind = (shape_of(request), request.isolation, request.template, request.memory_bytes)
-        known = self._known.get(kind)
-        if known is None or len(known.version) < nodes:
+        scores = self._known.get(kind)
+        if scores is None or len(scores.version) < nodes:
             size = max(64, 2 * nodes)
-            known = _Known(np.full(size, _NEVER), np.zeros(size), np.full(size, -1))
-            self._known[kind] = known
+            scores = _Known(np.full(size, _NEVER), np.zeros(size), np.full(size, -1))
+            self._known[kind] = scores
             if len(self._known) > _KINDS_KEPT:
                 self._known.popitem(last=False)
         self._known.move_to_end(kind)
-        return known
+        return scores
 
     def _remembered_gains(
         self, worth: FragmentationScore, nodes: Int64s, candidate: Bools, request: GpuRequest
     ) -> tuple[Floats, Int64s]:
         table = worth.table
-        known = self._remembered(request, len(table.node_names))
-        stale = nodes[known.version[nodes] != table.version[nodes]]
+        scores = self._remembered(request, len(table.node_names))
+        stale = nodes[scores.version[nodes] != table.version[nodes]]
         if len(stale):
-            known.gain[stale], known.device[stale] = worth.gains(table, stale, candidate, request)
-            known.version[stale] = table.version[stale]
-        return known.gain[nodes], known.device[nodes]
+            scores.gain[stale], scores.device[stale] = worth.gains(table, stale, candidate, request)
+            scores.version[stale] = table.version[stale]
+        return scores.gain[nodes], scores.device[nodes]
 
     def _pick(self, worth: FragmentationScore, nodes: Int64s, gains: Floats, request: GpuRequest) -> int:
         table = worth.table

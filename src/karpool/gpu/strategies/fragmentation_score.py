@@ -120,13 +120,13 @@ class FragmentationScore:
     def idle(self, state: NodeBatch, tflops: Int64s, vram: Int64s) -> Floats:
         """Of each device, in thousandths of a device."""
         amount = tflops * self._scale_tflops[state.rows] + vram * self._scale_vram[state.rows]
-        found: Floats = np.where(state.there, np.maximum(amount, 0.0), 0.0)
-        return found
+        idle_amount: Floats = np.where(state.there, np.maximum(amount, 0.0), 0.0)
+        return idle_amount
 
     def lost(self, state: NodeBatch, cpu: Int64s, tflops: Int64s, vram: Int64s) -> Floats:
         """Idle GPU of each node that the usual requests cannot use, each weighed by how often it comes."""
         idle = self.idle(state, tflops, vram)
-        found: Floats = idle.sum(axis=1)
+        total: Floats = idle.sum(axis=1)
         usable: dict[tuple[object, bool], tuple[Int64s, Floats]] = {}
         for group, allowed in zip(self.mix.groups, self._masks, strict=True):
             key = (group.share, group.whole)
@@ -135,8 +135,8 @@ class FragmentationScore:
                 usable[key] = fits.sum(axis=1), np.where(fits, idle, 0.0).sum(axis=1)
             number, amount = usable[key]
             likely = group.likelihood[np.searchsorted(group.cpu_milli, cpu, side="right")]
-            found -= likely * (allowed[state.codes] & (number >= group.count)) * amount
-        return found
+            total -= likely * (allowed[state.codes] & (number >= group.count)) * amount
+        return total
 
     def _fits(self, group: ShapeGroup, state: NodeBatch, tflops: Int64s, vram: Int64s) -> Bools:
         table, rows = self.table, state.rows
@@ -235,8 +235,8 @@ class FragmentationScore:
             there = float(idle[allowed].sum())
             if there > 0:
                 pressure[allowed] += total * part / there
-        found: Floats = np.minimum(1.0, pressure) ** SCARCITY_EXPONENT
-        return found
+        scarcity: Floats = np.minimum(1.0, pressure) ** SCARCITY_EXPONENT
+        return scarcity
 
 
 def _shaped(need: Int64s | int, like: Bools) -> Int64s | int:
@@ -244,8 +244,8 @@ def _shaped(need: Int64s | int, like: Bools) -> Int64s | int:
 
 
 def _both(first: Bools, second: Bools) -> Bools:
-    found: Bools = first & second
-    return found
+    both: Bools = first & second
+    return both
 
 
 def _seen_before(table: DeviceColumns, state: NodeBatch, allowed: Bools) -> Bools:
@@ -260,8 +260,8 @@ def _seen_before(table: DeviceColumns, state: NodeBatch, allowed: Bools) -> Bool
     alike = _both(earlier, allowed[:, None, :])
     for column in columns:
         alike = _both(alike, column[:, :, None] == column[:, None, :])
-    found: Bools = np.asarray(alike.any(axis=2))
-    return found
+    same: Bools = np.asarray(alike.any(axis=2))
+    return same
 
 
 def _allowed_nodes(table: DeviceColumns, where: RequestConstraint) -> Bools:

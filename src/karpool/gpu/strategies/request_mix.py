@@ -82,12 +82,12 @@ class RequestMix:
 
     def demand(self, typical: DeviceAmount) -> dict[RequestConstraint, float]:
         """By constraint: the devices asked for, in thousandths, on devices of this capacity."""
-        found: dict[RequestConstraint, float] = {}
+        weights: dict[RequestConstraint, float] = {}
         for shape, weight in self.weights.items():
             if shape.count:
                 part = DEVICE_MILLI if shape.whole else part_of_device(shape.share, typical)
-                found[shape.constraint] = found.get(shape.constraint, 0.0) + weight * shape.count * part
-        return found
+                weights[shape.constraint] = weights.get(shape.constraint, 0.0) + weight * shape.count * part
+        return weights
 
     def cpu_per_device_milli(self, typical: DeviceAmount) -> float:
         """CPU that comes with a thousandth of a device."""

@@ -70,8 +70,8 @@ class LoadStrategy:
         if prefers_full:
             vram, tflops = 100.0 - vram, 100.0 - tflops
         weighed = vram * self.vram_weight + tflops * self.tflops_weight
-        found: Int64s = np.clip(np.floor(weighed + 0.5), 0, 100).astype(np.int64)
-        return found
+        score: Int64s = np.clip(np.floor(weighed + 0.5), 0, 100).astype(np.int64)
+        return score
 
     def node_score(self, table: DeviceColumns, rows: Rows) -> int:
         """Of one node: the average of its devices, cut off; one that is not running yet counts a quarter."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount
+from karpool.model.devices.links import LINKS_ANNOTATION, read_links
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import Int32, Wire, WireObject
 from karpool.model.kubernetes.node import HOSTNAME
@@ -61,6 +62,7 @@ class Device:
     missing_since: str = ""
     resource: str = ""  # of the device plugin that hands it out
     compute_known: bool = True
+    links: tuple[tuple[str, str], ...] = ()  # peers on its machine, and the path to each
     is_of_agent: bool = False  # described by our own agent, which hands out nothing
 
     @property
@@ -148,6 +150,7 @@ def from_object(gpu: GpuObject) -> Device:
         active_isolation_mode=status.active_isolation_mode or "",
         isolation_conflict=bool(status.dynamic_isolation_conflict),
         capabilities=_capabilities(annotations.get(CAPABILITIES_ANNOTATION)),
+        links=read_links(annotations.get(LINKS_ANNOTATION, "")),
         is_of_agent=annotations.get(PUBLISHED_BY) == AGENT,
         missing_since=missing,
     )

@@ -7,8 +7,7 @@ request never takes a device twice. The search is exhaustive and bounded: past `
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
 from karpool.model.dra.claim import (
     ALL,
@@ -20,74 +19,21 @@ from karpool.model.dra.claim import (
     DraClass,
 )
 from karpool.model.dra.device import DeviceId, DeviceSlice, DraDevice, PoolKey
-from karpool.model.dra.selector import SelectorError, compile_selector
+from karpool.model.dra.selector import SelectorError
 from karpool.model.kubernetes.meta import SelectorRequirement
 from karpool.model.requirements import NodeSelector, NodeSelectorTerm, node_terms_of
 from karpool.model.taints import untolerated
 from karpool.packing.dra import consumption
-from karpool.packing.dra.columns import DriverColumns
 from karpool.packing.dra.constraints import ClaimConstraint, constraint_of
-from karpool.packing.dra.features import DEFAULT_FEATURES, DraFeatures
 from karpool.packing.dra.held import AllocatedState
 from karpool.packing.dra.outcome import DraFailure, DraOutcome, DraStatus
-from karpool.packing.dra.pools import BadPlace, DevicePool, NodeView, SliceIndex, serves
+from karpool.packing.dra.pools import BadPlace, DevicePool, NodeView, serves
+from karpool.packing.dra.stock import DeviceStock
 
 RESULTS_MAX = 32  # devices of one claim, as the API allows
 # Devices looked at in one search: well below a second. kube-scheduler gives up after ten.
 STEPS_MAX = 200_000
 NEW_SHARE = "new"  # stands for the identity that whoever writes the claim gives a share
-
-
-class SelectorMemo:
-    """What selectors say of devices: that depends on nothing else."""
-
-    def __init__(self, *, lists: bool = False) -> None:
-        self._lists = lists
-        # By identity: devices of two generations of a pool may have one name. The stock keeps them alive.
-        self._answers: dict[tuple[str, int], bool | SelectorError] = {}
-
-    def matches(self, text: str, device: DraDevice) -> bool:
-        """Raises SelectorError."""
-        key = (text, id(device))
-        answer = self._answers.get(key)
-        if answer is None:
-            try:
-                answer = compile_selector(text, lists=self._lists).matches(device)
-            except SelectorError as error:
-                answer = error
-            self._answers[key] = answer
-        if isinstance(answer, SelectorError):
-            raise answer
-        return answer
-
-
-@dataclass(frozen=True)
-class DeviceStock:
-    """Everything that is published: slices and classes. One for as long as neither changes."""
-
-    slices: SliceIndex
-    classes: Mapping[str, DraClass]
-    memo: SelectorMemo = field(default_factory=SelectorMemo)
-
-    @property
-    def features(self) -> DraFeatures:
-        return self.slices.features
-
-    @property
-    def has_devices(self) -> bool:
-        return not self.slices.is_empty
-
-    @cached_property
-    def columns(self) -> DriverColumns:
-        """Only where every device belongs to one node."""
-        return DriverColumns(self.slices)
-
-
-def stock_of(
-    slices: Sequence[DeviceSlice], classes: Sequence[DraClass], features: DraFeatures = DEFAULT_FEATURES
-) -> DeviceStock:
-    by_name = {device_class.name: device_class for device_class in classes}
-    return DeviceStock(SliceIndex(slices, features), by_name, SelectorMemo(lists=features.list_attributes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from karpool.model.dra.device import (
     DraDevice,
     NodePlace,
 )
-from karpool.packing.dra.allocator import stock_of
 from karpool.packing.dra.pod_claims import DraState
 from karpool.packing.dra.pools import BadPlace, DevicePool, NodeView
+from karpool.packing.dra.stock import stock_of
 
 NEW_NODE = "new-node"
 NVIDIA_DRIVER = "gpu.nvidia.com"

@@ -11,7 +11,7 @@ from karpool.model.dra.claim import Allocation, ClaimSpec, DraClaim
 from karpool.model.dra.device import selects_node
 from karpool.model.kubernetes.pod import Pod, effective_requests
 from karpool.model.kubernetes.pod_shape import ClaimReference, PodShape
-from karpool.packing.dra.allocator import DeviceStock, NamedClaim, allocate
+from karpool.packing.dra.allocator import NamedClaim, allocate
 from karpool.packing.dra.extended_resources import (
     CLAIM_NAME,
     ClassOf,
@@ -23,6 +23,7 @@ from karpool.packing.dra.extended_resources import (
 from karpool.packing.dra.held import NOTHING_HELD, AllocatedState
 from karpool.packing.dra.outcome import DraOutcome, DraStatus
 from karpool.packing.dra.pools import NodeView
+from karpool.packing.dra.stock import DeviceStock
 
 NO_SPEC = ClaimSpec()
 
