@@ -278,6 +278,25 @@ def test_a_claim_that_no_model_can_meet_brings_nothing_and_says_why() -> None:
     tell(story, pool("gpu", "g6.xlarge"), *objects)
 
 
+def test_a_selector_that_does_not_compile_is_named_and_stops_nobody_else() -> None:
+    async def story(told: Story) -> None:
+        await told.add(claiming("broken", "broken"), claiming("lost", "nowhere"), claiming("modest", "big"))
+        assert await until(lambda: _any(ready_nodes(told.cluster)), within=400)
+        await asyncio.sleep(60)
+        events = (await told.client.list(EVENTS, ListOptions(namespace="default"))).items
+        texts = {
+            event["involvedObject"]["name"]: event["message"]
+            for event in events
+            if event["reason"] == "NeverFits"
+        }
+        assert "device.capacity[" in texts["broken"]
+        assert "nowhere not found" in texts["lost"]
+        assert len(await claims(told.cluster)) == 1
+
+    objects = (device_class(), claim_template("big", BIG), claim_template("broken", "device.capacity["))
+    tell(story, pool("gpu", "g6.xlarge"), *objects)
+
+
 def test_a_full_node_with_spare_cpu_does_not_take_the_smart_pod() -> None:
     async def story(told: Story) -> None:
         other = System(told)

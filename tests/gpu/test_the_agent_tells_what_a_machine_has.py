@@ -5,12 +5,13 @@ import json
 import pytest
 
 from karpool.gpu.agent.agent import GpuAgent
-from karpool.gpu.agent.gpu_objects import LINKS, PUBLISHED_BY, PublishedNode, gpu_object, writes_for
+from karpool.gpu.agent.gpu_objects import PublishedNode, gpu_object, writes_for
 from karpool.gpu.agent.machine import Machine, MachineInstance, NoNvml, read_machine
 from karpool.gpu.agent.options import GpuAgentOptions
 from karpool.manager.manager import Manager
 from karpool.manager.options import InvalidOptions
-from karpool.model.devices.device import GpuObject, from_object
+from karpool.model.devices.device import PUBLISHED_BY, GpuObject, from_object
+from karpool.model.devices.links import LINKS_ANNOTATION
 from karpool.model.kubernetes.api_resources import CRDS, GPUS, NODES
 from karpool.model.kubernetes.meta import decode
 from karpool_fleet.clusters.clock import LoopClock, run_manual
@@ -85,7 +86,7 @@ def test_the_object_is_one_that_karpool_reads() -> None:
     (gpu, _) = machine_of(Card(nvlink={OTHER.bus: 18}), OTHER).devices
     published = gpu_object(gpu, NODE)
     assert published is not None
-    assert json.loads(published["metadata"]["annotations"][LINKS]) == {OTHER.uuid: "NV18"}
+    assert json.loads(published["metadata"]["annotations"][LINKS_ANNOTATION]) == {OTHER.uuid: "NV18"}
     device = from_object(decode(published, GpuObject))
     assert (device.node, device.owner, device.pool, device.phase) == ("host-1", "gpu-1", "shared", "Running")
     assert device.capacity is not None

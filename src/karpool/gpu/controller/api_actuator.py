@@ -16,7 +16,7 @@ from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.allocator_state import AllocatorState
 from karpool.gpu.controller.enforcement import hami_annotations
 from karpool.gpu.records.scale_up_object import SCALEUPS, owner, to_object, to_status
-from karpool.gpu.records.scale_up_record import ScaleUpRecord
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpUnit
 from karpool.gpu.records.written_records import WrittenRecords
 from karpool.gpu.scale_up.candidates import resource_of
 from karpool.gpu.scale_up.demand import WaitingWorker
@@ -53,6 +53,8 @@ log = structlog.get_logger(__name__)
 WORKER_LABEL = "gpu.karpool.dev/worker"
 HARD_LIMIT_PERCENT = "gpu.karpool.dev/hard-limit-percent"  # of the compute of a device
 Check = Callable[[], None]
+# Their requests are annotations alone: to an autoscaler the pods are plain ones.
+_SEEN_WITHOUT_DEVICES = (GpuSystem.KAI, GpuSystem.TENSOR_FUSION)
 _DEMAND_NAMED = 16  # in the annotation of a smart pod; it only informs
 
 
@@ -159,16 +161,7 @@ class ApiScaleUpActuator:
         resource = resource_of(demand.items[0])
         by_index = {up_unit.index: up_unit for up_unit in record.units}
         units = tuple(
-            unit(
-                {
-                    # Another system's resource is not one that its nodes show from the start, if ever.
-                    **({} if record.key.system else {resource: up_unit.gpus}),
-                    CPU: up_unit.cpu_milli,
-                    MEMORY: up_unit.memory_bytes,
-                }
-            )
-            if (up_unit := by_index.get(index))
-            else unit({})
+            unit(_asked(record, up_unit, resource)) if (up_unit := by_index.get(index)) else unit({})
             for index in range(record.next_index)
         )
         return NodeRequest(
@@ -286,3 +279,12 @@ class ApiScaleUpActuator:
         except KubeError:
             return False
         return pod.metadata.uid == item.uid and pod.spec.node_name == node
+
+
+def _asked(record: ScaleUpRecord, up_unit: ScaleUpUnit, resource: str) -> dict[str, int]:
+    """What the smart pod of a unit asks for."""
+    if record.key.system in _SEEN_WITHOUT_DEVICES:
+        return {}  # the autoscaler finds room for the CPU and memory of these pods by itself
+    asked = {CPU: up_unit.cpu_milli, MEMORY: up_unit.memory_bytes}
+    # Another system's resource is not one that its nodes show from the start, if ever.
+    return asked if record.key.system else {resource: up_unit.gpus, **asked}

@@ -180,6 +180,8 @@ def step_view(
             on_node.setdefault(pod.node, []).append(pod)
     concerned = gpu_nodes(seen.snapshot) | on_node.keys() | {progress.node for progress in claims.values()}
     concerned |= {unit.node for record in seen.records.values() for unit in record.active_units}
+    systems = [record for record in seen.records.values() if record.key.system]
+    coming = {unit.node for record in systems for unit in record.active_units}
     return View(
         now=now,
         workers=tuple(pod.worker for pod in seen.workers.values() if pod.worker is not None),
@@ -190,7 +192,16 @@ def step_view(
             facts if not only_enforced or facts.enforcer is not None else replace(facts, devices=())
             for name in sorted(concerned)
             if (row := seen.snapshot.room.find(name)) is not None
-            for facts in [_facts(seen, name, row, on_node.get(name, ()), busy.get(name, frozenset()))]
+            for facts in [
+                _facts(
+                    seen,
+                    row,
+                    on_node.get(name, ()),
+                    busy.get(name, frozenset()),
+                    shows=name in coming,
+                    enforced=only_enforced,
+                )
+            ]
         ),
         resting=resting,
         room=seen.snapshot.room,
@@ -224,8 +235,17 @@ def _labelled_with_gpus(nodes: NodeTable) -> Bools:
 
 
 def _facts(
-    seen: GpuClusterView, name: str, row: int, placeholders: Sequence[Placeholder], busy: frozenset[str]
+    seen: GpuClusterView,
+    row: int,
+    placeholders: Sequence[Placeholder],
+    busy: frozenset[str],
+    *,
+    shows: bool,
+    enforced: bool,
 ) -> GpuNodeFacts:
+    """`shows`: with what systems show there, which only matters for a node that came for one of their pods.
+    `enforced`: with who enforces shares there."""
+    name = seen.snapshot.room.names[row]
     room, state = seen.snapshot.room, seen.snapshot.nodes[row]
     labels, taints = room.nodes.labels_of(row), room.taint_sets[room.taint_codes[row]]
     others = {
@@ -254,7 +274,7 @@ def _facts(
                 node_devices.node_devices(
                     name, labels, offered, registers, smart_pods=marks, others=taken, busy=busy
                 ),
-                {key: room.shapes[shape] for key, shape in room.pods_on(row).items()},
+                row,
             ),
             others,
             placeholders,
@@ -264,16 +284,20 @@ def _facts(
         host_memory_bytes=offered[MEMORY],
         host_disk_bytes=offered[EPHEMERAL_STORAGE],
         taints=tuple(taint for taint in taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE)),
-        shown=_shown(seen.snapshot, name, row),
-        enforcer=enforcer_of_node(labels, registers, _offered(room, row), described),
+        shown=_shown(seen.snapshot, name, row) if shows else {},
+        enforcer=enforcer_of_node(labels, registers, _offered(room, row), described) if enforced else None,
     )
 
 
 def _less_others(
-    seen: GpuClusterView, node: str, devices: tuple[Device, ...], pods: Mapping[str, PodShape]
+    seen: GpuClusterView, name: str, devices: tuple[Device, ...], row: int
 ) -> tuple[Device, ...]:
     """Without what pods of other schedulers hold of them: our ledger does not know those."""
-    uses = {use.device.name: use for use in seen.snapshot.devices.get(node, ())}
+    uses = {use.device.name: use for use in seen.snapshot.devices.get(name, ()) if use.holders}
+    if not uses:
+        return devices
+    room = seen.snapshot.room
+    pods = {key: room.shapes[shape] for key, shape in room.pods_on(row).items()}
     return tuple(
         _less_strangers(device, uses[device.name], seen.workers, pods) if device.name in uses else device
         for device in devices

@@ -195,8 +195,9 @@ class GpuScaler:
     async def _step(self) -> Requeue:
         seen = self.seen()
         self.ladders.use_pools(seen.snapshot.pools)
-        learn_drivers(seen.snapshot, self._templates)
-        self.ladders.use_nodes(nodes_shown(seen.snapshot), seen.snapshot.room.dra)
+        if any(pod.worker is not None and pod.worker.item.system for pod in seen.workers.values()):
+            learn_drivers(seen.snapshot, self._templates)
+            self.ladders.use_nodes(nodes_shown(seen.snapshot), seen.snapshot.room.dra)
         view = self._view(seen)
         self.desk.sync_quotas(seen.quotas)
         triaged, world = self.desk.refresh(

@@ -21,7 +21,7 @@ from karpool.model.devices.systems import HANDED_OUT_BY, TIME_SLICES_RESOURCE, G
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.resources import GPU
 from karpool.packing.dra.driver_templates import NEW_NODE, DriverTemplates, NodeToCome
-from karpool.packing.dra.pod_claims import DraState
+from karpool.packing.dra.pod_claims import DraNode, DraState, demand_of_shape, place_pod
 
 # HAMi and Volcano give a card to at most so many pods unless they are told otherwise (deviceSplitCount).
 SHARERS_DEFAULT = 10
@@ -97,7 +97,13 @@ class SystemNodes:
         state = self.state_on(pool, type_) if item.system is GpuSystem.DRA else None
         if fresh_bin("", units, admits, drivers=state).put(item):
             return ""
-        return f"an empty {type_.name} does not hold it"
+        why = f": {_why_not(state, item)}" if state is not None else ""
+        return f"an empty {type_.name} does not hold it{why}"
+
+
+def _why_not(state: DraState, item: WaitingWorker) -> str:
+    """What the allocator says of the claims: a selector that does not compile, or what is missing."""
+    return place_pod(state, demand_of_shape(state, item.shape), DraNode(NEW_NODE, {}, {})).outcome.reason
 
 
 def admits(item: WaitingWorker, room: DeviceRoom) -> bool:
