@@ -101,3 +101,24 @@ def test_a_component_without_replicas_takes_nothing(capacity: Callable[..., tupl
     code, out, _ = capacity(job(workers=0), "-o", "json")
     assert code == 0
     assert json.loads(out)["most"] == 16
+
+
+def test_a_set_without_any_replica_is_no_set(capacity: Callable[..., tuple[int, str, str]]) -> None:
+    empty = job(workers=0)
+    empty["spec"]["pytorchReplicaSpecs"]["Master"]["replicas"] = 0
+    code, out, err = capacity(empty)
+    assert (code, out) == (1, "")
+    assert err == "error: spec: 0: no component has replicas (master, worker); give one of them some\n"
+
+
+@pytest.mark.parametrize("section", ["requests", "limits"])
+def test_less_than_nothing_names_its_path(
+    capacity: Callable[..., tuple[int, str, str]], section: str
+) -> None:
+    workload = job()
+    roles = workload["spec"]["pytorchReplicaSpecs"]
+    roles["Worker"]["template"]["spec"]["containers"][0]["resources"][section] = {"cpu": "-1"}
+    code, out, err = capacity(workload)
+    assert (code, out) == (1, "")
+    path = f"spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources.{section}.cpu"
+    assert err == f"error: {path}: '-1': must not be negative\n"

@@ -102,8 +102,12 @@ def workloads_of_objects(
         try:
             components = components_of({**document, "metadata": metadata}, paths)
         except Invalid as error:
-            hint = "" if paths else "; say where its pod templates are with --template-path"
+            is_hidden = not paths and "pod template" in error.reason
+            hint = "; say where its pod templates are with --template-path" if is_hidden else ""
             raise Invalid(error.path, error.value, f"{error.reason}{hint}") from None
+        if len(components) > 1 and not any(component.replicas for component in components):
+            names = ", ".join(component.name for component in components)
+            raise Invalid("spec", 0, f"no component has replicas ({names}); give one of them some")
         workloads.append(Workload(components))
     if not workloads:
         raise click.UsageError(f"{source}: has 0 objects with pods; give a file with one or several")

@@ -34,6 +34,7 @@ def pod_template(obj: Any) -> PodTemplate:
     kind = obj.get("kind")
     if kind == "Pod":
         pod = decode(obj, Pod)
+        _refuse_negative(pod, "spec")
         return PodTemplate(_with_defaults(_named(pod, pod.metadata)), 1)
     if kind == "CronJob":
         job, path = mapping_in(obj, "spec", "jobTemplate"), "spec.jobTemplate.spec.template"
@@ -56,7 +57,21 @@ def pod_of_template(obj: Mapping[str, Any], template: Any, path: str) -> Pod:
         pod = decode({key: template[key] for key in ("metadata", "spec") if key in template}, Pod)
     except Invalid as error:
         raise error.at(path) from None
+    _refuse_negative(pod, f"{path}.spec")
     return _with_defaults(_named(pod, decode(obj.get("metadata") or {}, ObjectMeta), owner=_owner(obj)))
+
+
+def _refuse_negative(pod: Pod, path: str) -> None:
+    """As the API server does: less than nothing would count as nothing."""
+    lists = ("containers", pod.spec.containers), ("initContainers", pod.spec.init_containers)
+    for field, containers in lists:
+        for index, container in enumerate(containers or ()):
+            wants = container.resources or ResourceRequirements()
+            for section, amounts in (("requests", wants.requests), ("limits", wants.limits)):
+                for name, text in (amounts or {}).items():
+                    if str(text).lstrip().startswith("-"):
+                        where = f"{path}.{field}[{index}].resources.{section}.{name}"
+                        raise Invalid(where, text, "must not be negative")
 
 
 def mapping_in(obj: Mapping[str, Any], *steps: str) -> dict[str, Any]:
