@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from karpool.cli.inspect.get_moves import render
+from karpool.cli.inspect.get_moves import moves_listing
+from karpool.cli.output.listing import ListingForm, render_listing
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
@@ -79,6 +80,10 @@ def test_old_records_are_forgotten_and_those_under_way_are_not() -> None:
     day = 86_400.0
     assert to_forget(records, 3 * day + 61.0, keep_seconds=3 * day) == [records[0]]
     assert to_forget(records, day - 1.0, keep_seconds=0.0) == [], "limits per time are counted by them"
+
+
+def render(records, now: float, output: str) -> str:
+    return render_listing(moves_listing(records, now), ListingForm(output))
 
 
 def test_moves_are_shown_as_a_table_and_for_machines() -> None:

@@ -7,8 +7,11 @@ from typing import Any
 import click
 
 from karpool.cli.cluster_source import connect
-from karpool.cli.options.cluster import ClusterOptions, connection_options, output_option
-from karpool.cli.output.text import columns, emit, machine, note, pluralize
+from karpool.cli.inspect.listing_options import ListingOptions, show_listing
+from karpool.cli.options.cluster import ClusterOptions, connection_options
+from karpool.cli.options.parameters import with_options
+from karpool.cli.output.listing import ListedItem, Listing
+from karpool.cli.output.text import note, pluralize
 from karpool.consolidation.execution.controller import ConsolidatorSettings
 from karpool.consolidation.execution.move_history import cost_of, saved_by, saved_by_all
 from karpool.consolidation.execution.options import STOP_NAMESPACE
@@ -47,33 +50,9 @@ def to_json(record: MoveRecord, cost: float | None = None, saved: float | None =
     }
 
 
-def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
+def moves_listing(records: Iterable[MoveRecord], now: float, cluster: str = "") -> Listing:
     listed = list(records)
     costs = {record.name: cost_of(record, listed, now) for record in listed}
-    if output in ("json", "yaml"):
-        items = [to_json(record, costs[record.name], saved_by(record, listed, now)) for record in listed]
-        return machine("MoveList", {"items": items, "savedDollars": saved_by_all(listed, now)}, output)
-    if not listed:
-        return "no moves"
-    titles = [
-        "MOVE",
-        "PHASE",
-        "AGE",
-        "KIND",
-        "NODES",
-        "SCORE",
-        "PREDICTED $/H",
-        "REALISED $/H",
-        "COST $",
-        "SAVED $",
-        "PODS",
-        "AGAIN",
-    ]
-    wide = output == "wide"
-    table = columns(
-        [*titles, "NEW NODES", "WHY"] if wide else titles,
-        (_row(record, now, (costs[record.name], saved_by(record, listed, now)), wide) for record in listed),
-    )
     done = [record for record in listed if record.phase is MovePhase.DONE]
     measured = [record for record in done if record.realised is not None]
     predicted = sum(move_record.move.savings_per_hour for move_record in measured)
@@ -81,15 +60,52 @@ def render(records: Iterable[MoveRecord], now: float, output: str) -> str:
     sums = f"${realised:.4f} of ${predicted:.4f} per hour came true"
     spent = sum(cost or 0.0 for cost in costs.values())
     paid = f"; ${spent:.4f} was paid for new nodes while they saved nothing" if spent else ""
-    net = f"\nup to now the bill is ${saved_by_all(listed, now):.4f} lower than without these moves"
-    return f"{table}\n\n{pluralize(len(done), 'move')} done: {sums}{paid}{net}"
+    saved = saved_by_all(listed, now)
+    where = f" in {cluster}" if cluster else ""
+    return Listing(
+        "MoveList",
+        "move",
+        _TITLES,
+        [
+            ListedItem(
+                record.name,
+                to_json(record, costs[record.name], saved_by(record, listed, now)),
+                _row(record, now, (costs[record.name], saved_by(record, listed, now))),
+                [",".join(dict.fromkeys((*record.arrived, *record.extra_nodes))), record.message],
+            )
+            for record in listed
+        ],
+        ["NEW NODES", "WHY"],
+        {**({"cluster": cluster} if cluster else {}), "savedDollars": saved},
+        [
+            f"{pluralize(len(done), 'move')} done{where}: {sums}{paid}",
+            f"up to now the bill is ${saved:.4f} lower than without these moves",
+        ],
+        f"no moves{where}",
+    )
 
 
-def _row(record: MoveRecord, now: float, dollars: Iterable[float | None], wide: bool) -> list[str]:
+_TITLES = (
+    "MOVE",
+    "PHASE",
+    "AGE",
+    "KIND",
+    "NODES",
+    "SCORE",
+    "PREDICTED $/H",
+    "REALISED $/H",
+    "COST $",
+    "SAVED $",
+    "PODS",
+    "AGAIN",
+)
+
+
+def _row(record: MoveRecord, now: float, dollars: Iterable[float | None]) -> list[str]:
     """`dollars`: what it cost and what it saved."""
     move = record.move
     nodes = ",".join(move.names[:_NODES_SHOWN]) + ("" if len(move.names) <= _NODES_SHOWN else ",...")
-    cells = [
+    return [
         record.name.rpartition("-")[2],
         str(record.phase),
         durations.show(float(int(max(0.0, now - record.created)))),
@@ -102,28 +118,30 @@ def _row(record: MoveRecord, now: float, dollars: Iterable[float | None], wide: 
         str(record.disturbed or move.disturbed),
         str(record.redisturbed),
     ]
-    if wide:
-        cells += [",".join(dict.fromkeys((*record.arrived, *record.extra_nodes))), record.message]
-    return cells
 
 
 @click.command(epilog="Example: karpool get moves --context prod -o wide")
-@click.option("--namespace", default=STOP_NAMESPACE, show_default=True, help="Of the records.")
+@click.option("-n", "--namespace", default=STOP_NAMESPACE, show_default=True, help="Of the records.")
 @click.option("--active", is_flag=True, help="Only moves under way.")
-@output_option("table", "wide", "json", "yaml")
+@with_options(ListingOptions, "listing")
 @connection_options
-def moves(cluster: ClusterOptions, namespace: str, active: bool, output: str) -> None:
+def moves(cluster: ClusterOptions, namespace: str, active: bool, listing: ListingOptions) -> None:
     """Show consolidation's moves: under way, done, rolled back and rejected, the latest last."""
-    records, problems, now = asyncio.run(_read(cluster, namespace, active))
-    emit(render(records, now, output))
+    problems: list[str] = []
+
+    def look() -> Listing:
+        records, problems[:], now, name = asyncio.run(_read(cluster, namespace, active))
+        return moves_listing(records, now, name)
+
+    show_listing(look, listing)
     for problem in problems:
         note(f"skipped: {problem}")
 
 
 async def _read(
     cluster: ClusterOptions, namespace: str, active: bool
-) -> tuple[list[MoveRecord], list[str], float]:
+) -> tuple[list[MoveRecord], list[str], float, str]:
     async with connect(cluster) as client:
         executor = executor_of(client, ConsolidatorSettings(namespace=namespace))
         records = await executor.records(active=active)
-        return records, list(map(str, executor.unreadable)), client.clock.now()
+        return records, list(map(str, executor.unreadable)), client.clock.now(), client.name

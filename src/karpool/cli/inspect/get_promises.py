@@ -1,7 +1,7 @@
 """`karpool get promises`: room in member clusters that is given away and not taken yet."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -9,9 +9,11 @@ import click
 
 from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import CommandFailed
-from karpool.cli.options.cluster import ClusterOptions, connection_options, output_option
+from karpool.cli.inspect.listing_options import ListingOptions, show_listing
+from karpool.cli.options.cluster import ClusterOptions, connection_options
 from karpool.cli.options.parameters import with_options
-from karpool.cli.output.text import columns, emit, join_names, machine, note, pluralize
+from karpool.cli.output.listing import ListedItem, Listing
+from karpool.cli.output.text import join_names, note, pluralize
 from karpool.kube.clock import Clock
 from karpool.manager.options import Duration, Options, option
 from karpool.scheduler.cycle.what_if import listed
@@ -74,28 +76,35 @@ def _line(promise: Promise, lifetime: PromiseLifetime, now: float) -> PromiseLin
     )
 
 
-def render(lines: Iterable[PromiseLine], output: str) -> str:
+def promises_listing(lines: Iterable[PromiseLine], cluster: str = "") -> Listing:
+    """`cluster` is the Karmada control plane that was asked."""
     shown = list(lines)
-    if output in ("json", "yaml"):
-        return machine("PromiseList", {"items": [promise_line.to_json() for promise_line in shown]}, output)
-    if not shown:
-        return "nothing is promised"
-    table = columns(
+    replicas, clusters = sum(line.replicas for line in shown), len({line.cluster for line in shown})
+    where = f", says {cluster}" if cluster else ""
+    return Listing(
+        "PromiseList",
+        "promise",
         ("CLUSTER", "BINDING", "IN FLIGHT", "OF", "AGE", "EXPIRES IN"),
-        (
-            (
-                line.cluster,
-                line.binding,
-                str(line.replicas),
-                str(line.desired),
-                f"{line.age_seconds}s",
-                f"{line.expires_in_seconds}s",
+        [
+            ListedItem(
+                f"{line.cluster}/{line.binding}",
+                line.to_json(),
+                (
+                    line.cluster,
+                    line.binding,
+                    str(line.replicas),
+                    str(line.desired),
+                    f"{line.age_seconds}s",
+                    f"{line.expires_in_seconds}s",
+                ),
+                namespace=line.namespace,
             )
             for line in shown
-        ),
+        ],
+        content={"context": cluster} if cluster else {},
+        summary=[f"{pluralize(replicas, 'replica')} in {pluralize(clusters, 'cluster')}{where}"],
+        empty=f"nothing is promised{where}",
     )
-    replicas, clusters = sum(line.replicas for line in shown), len({line.cluster for line in shown})
-    return f"{table}\n\n{pluralize(replicas, 'replica')} in {pluralize(clusters, 'cluster')}"
 
 
 class PromiseOptions(Options, frozen=True):
@@ -109,38 +118,49 @@ class PromiseOptions(Options, frozen=True):
 
 @click.command(epilog="Example: karpool get promises --kubeconfig karmada.config --cluster-name member1")
 @with_options(PromiseOptions, "options")
-@output_option("table", "json", "yaml")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces, as without --namespace.")
+@with_options(ListingOptions, "listing")
 @connection_options
 def promises(
     cluster: ClusterOptions,
     options: PromiseOptions,
-    output: str,
+    all_namespaces: bool,
+    listing: ListingOptions,
 ) -> None:
     """Show replicas that were placed and are not known to have landed, of all schedulers.
 
     Read from the bindings of the Karmada API server: what a scheduler that starts now would hold. One that
     runs may know of more pods that have landed, from the estimators it asks.
     """
-    lines, members, problems = asyncio.run(_read(cluster, options.assumption_ttl_seconds))
-    cluster_name, namespace = options.cluster_name, options.namespace
-    if cluster_name and cluster_name not in {
-        *members,
-        *(promise_line.cluster for promise_line in lines),
-    }:
-        hint = f"Karmada knows {join_names(members)}" if members else "Karmada knows none yet"
-        raise CommandFailed(f"--cluster-name: there is no member cluster {cluster_name!r}; {hint}")
-    chosen = [
-        line for line in lines if cluster_name in ("", line.cluster) and namespace in ("", line.namespace)
-    ]
-    emit(render(chosen, output))
+    if all_namespaces and options.namespace:
+        raise click.UsageError("--all-namespaces does not go with --namespace")
+    problems: list[str] = []
+
+    def look() -> Listing:
+        lines, members, problems[:], name = asyncio.run(_read(cluster, options.assumption_ttl_seconds))
+        return promises_listing(_chosen(lines, members, options), name)
+
+    show_listing(look, listing)
     for problem in problems:
         note(f"skipped: {problem}")
 
 
+def _chosen(
+    lines: Sequence[PromiseLine], members: Sequence[str], options: PromiseOptions
+) -> list[PromiseLine]:
+    cluster_name, namespace = options.cluster_name, options.namespace
+    if cluster_name and cluster_name not in {*members, *(line.cluster for line in lines)}:
+        hint = f"Karmada knows {join_names(members)}" if members else "Karmada knows none yet"
+        raise CommandFailed(f"--cluster-name: there is no member cluster {cluster_name!r}; {hint}")
+    return [
+        line for line in lines if cluster_name in ("", line.cluster) and namespace in ("", line.namespace)
+    ]
+
+
 async def _read(
     cluster: ClusterOptions, ttl_seconds: float
-) -> tuple[list[PromiseLine], list[str], list[str]]:
-    """Promises, names of member clusters, and what could not be read."""
+) -> tuple[list[PromiseLine], list[str], list[str], str]:
+    """Promises, names of member clusters, what could not be read, and what the context is called."""
     async with connect(cluster) as client:
         view = await listed(client, PromiseLifetime(seconds=ttl_seconds))
         clock: Clock = client.clock
@@ -151,4 +171,4 @@ async def _read(
             if version.problem is not None
         ]
         members = [member_cluster.name for member_cluster in view.clusters.all()]
-        return lines(view.ledger, clock.monotonic()), members, skipped
+        return lines(view.ledger, clock.monotonic()), members, skipped, client.name

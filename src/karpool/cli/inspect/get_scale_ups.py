@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
 
 from karpool.cli.cluster_source import connect, note_skipped
-from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
-from karpool.cli.output.text import columns, emit, machine, note, pluralize
+from karpool.cli.inspect.listing_options import ListingOptions, show_listing
+from karpool.cli.options.cluster import ClusterOptions, cluster_options
+from karpool.cli.options.parameters import with_options
+from karpool.cli.output.listing import ListedItem, Listing
+from karpool.cli.output.text import note, pluralize
 from karpool.gpu.records.scale_up_object import SCALEUPS, from_object
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpUnit
 from karpool.kube.api.client import Client
@@ -37,6 +40,7 @@ class ScaleUpListing:
     problems: Sequence[str] = ()
     words: dict[str, str] = field(default_factory=dict)
     said: dict[tuple[str, int], str] = field(default_factory=dict)  # of the scheduler, by record and index
+    cluster: str = ""
 
 
 def list_scale_ups(options: ClusterOptions) -> ScaleUpListing:
@@ -45,7 +49,8 @@ def list_scale_ups(options: ClusterOptions) -> ScaleUpListing:
         file = ObjectFile(options.snapshot, report=note_skipped)
         objects = list(file.objects())
         now = parse_rfc3339(file.header.taken_at) if file.header else RealClock().now()
-        return understood(objects, now)
+        name = (file.header.cluster if file.header else "") or options.snapshot.name
+        return replace(understood(objects, now), cluster=name)
     return asyncio.run(_live(options))
 
 
@@ -53,7 +58,8 @@ async def _live(options: ClusterOptions) -> ScaleUpListing:
     async with connect(options) as client:
         objects = [{**raw, "kind": SCALEUPS.kind} for raw in await _listed(client)]
         pods = (await client.list(PODS, ListOptions(label_selector=SELECTOR))).items
-        return understood([*objects, *({**pod, "kind": "Pod"} for pod in pods)], client.clock.now())
+        listed = understood([*objects, *({**pod, "kind": "Pod"} for pod in pods)], client.clock.now())
+        return replace(listed, cluster=client.name)
 
 
 async def _listed(client: Client) -> list[Object]:
@@ -148,48 +154,62 @@ def _moment(at: float) -> str | None:
     return rfc3339(at) if at else None
 
 
-def render(listing: ScaleUpListing, records: Sequence[ScaleUpRecord], output: str) -> str:
-    if output in ("json", "yaml"):
-        return machine("ScaleUpList", {"items": [document(listing, record) for record in records]}, output)
-    if not records:
-        return "no scale-ups"
-    table = columns(
+def scale_ups_listing(listing: ScaleUpListing, records: Sequence[ScaleUpRecord]) -> Listing:
+    waiting = sum(up_record.waiting for up_record in records)
+    where = f" in {listing.cluster}" if listing.cluster else ""
+    return Listing(
+        "ScaleUpList",
+        "scaleup",
         ("NAME", "POOL", "MODEL", "WAITING", "NODES", "STATE", "FOR", "AGE", "REASON"),
-        (
-            (
+        [
+            ListedItem(
                 record.name,
-                record.key.pool or "-",
-                record.key.model,
-                str(record.waiting),
-                f"{sum(bool(unit.node) for unit in record.active_units)}/{len(record.active_units)}",
-                record.state.value,
-                age(listing.now, record.state_since),
-                age(listing.now, record.first_seen),
-                record.reason or "-",
+                document(listing, record),
+                (
+                    record.name,
+                    record.key.pool or "-",
+                    record.key.model,
+                    str(record.waiting),
+                    f"{sum(bool(unit.node) for unit in record.active_units)}/{len(record.active_units)}",
+                    record.state.value,
+                    age(listing.now, record.state_since),
+                    age(listing.now, record.first_seen),
+                    record.reason or "-",
+                ),
+                [record.message or "-"],
             )
             for record in records
-        ),
+        ],
+        ["MESSAGE"],
+        {"cluster": listing.cluster} if listing.cluster else {},
+        [f"{pluralize(len(records), 'scale-up')}, {pluralize(waiting, 'worker')} waiting{where}"],
+        f"no scale-ups{where}",
     )
-    waiting = sum(up_record.waiting for up_record in records)
-    return f"{table}\n\n{pluralize(len(records), 'scale-up')}, {pluralize(waiting, 'worker')} waiting"
 
 
 @click.command("scale-ups", epilog="Example: karpool get scale-ups --pool shared -o json")
 @click.option("--pool", help="Only of this pool of devices.")
 @click.option("--state", help="Only in this state, like Pending.")
-@output_option("table", "json", "yaml")
+@with_options(ListingOptions, "listing")
 @cluster_options
-def scale_ups(cluster: ClusterOptions, pool: str | None, state: str | None, output: str) -> None:
+def scale_ups(cluster: ClusterOptions, pool: str | None, state: str | None, listing: ListingOptions) -> None:
     """Show nodes that were asked for because workers found no GPU, oldest first.
 
     NODES are those that have come, of those asked for. `karpool explain scale-up NAME` says more of one.
     """
-    listing = list_scale_ups(cluster)
-    chosen = [
-        record
-        for record in listing.records
-        if pool in (None, record.key.pool) and (state is None or state.lower() == record.state.value.lower())
-    ]
-    emit(render(listing, chosen, output))
-    for problem in listing.problems:
+    problems: list[str] = []
+
+    def look() -> Listing:
+        listed = list_scale_ups(cluster)
+        problems[:] = listed.problems
+        chosen = [
+            record
+            for record in listed.records
+            if pool in (None, record.key.pool)
+            and (state is None or state.lower() == record.state.value.lower())
+        ]
+        return scale_ups_listing(listed, chosen)
+
+    show_listing(look, listing)
+    for problem in problems:
         note(f"skipped: {problem}")

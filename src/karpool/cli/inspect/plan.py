@@ -10,7 +10,7 @@ import click
 from karpool.cli.cluster_source import LoadedCluster, load_cluster
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
-from karpool.cli.output import plan_html, plan_text
+from karpool.cli.output import plan_html, plan_markdown, plan_text
 from karpool.cli.output.text import columns, emit, machine, note, printable
 from karpool.cluster.cluster import Cluster
 from karpool.consolidation.bound.certificate import certified
@@ -44,7 +44,7 @@ class PlannedCluster:
     epilog="Examples: karpool plan --context prod -o wide;  "
     "karpool plan --snapshot prod.json --threshold 1 --threshold 2 --threshold 3 -o html > plan.html"
 )
-@output_option("table", "wide", "json", "yaml", "html")
+@output_option("table", "wide", "json", "yaml", "html", "markdown")
 @with_options(PlanOptions, "options")
 @cluster_options
 def plan(
@@ -111,6 +111,8 @@ async def load_planned_cluster(
 def render(alternatives: Sequence[PlanAlternative], options: PlanOptions, cluster: str, output: str) -> str:
     if output == "html":
         return plan_html.report(alternatives, cluster)
+    if output == "markdown":
+        return plan_markdown.report(alternatives, cluster)
     if output in ("json", "yaml"):
         documents = [
             to_document(SavedPlan(plan_alternative.plan, options.saved(plan_alternative.override), cluster))

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,18 @@ import click
 import msgspec
 
 from karpool.cli.cluster_source import load_cluster, unreadable_lines
-from karpool.cli.inspect.top_gpus import render_gpus
+from karpool.cli.inspect.listing_options import ListingOptions, show_listing
+from karpool.cli.inspect.top_gpus import gpu_listing
 from karpool.cli.options.cluster import (
     ClusterOptions,
     catalogue_option,
     cluster_options,
     contract_option,
-    output_option,
 )
-from karpool.cli.output.text import NONE, UNKNOWN, columns, emit, machine, note, pluralize
+from karpool.cli.options.parameters import with_options
+from karpool.cli.output.documents import camel_case, document_of
+from karpool.cli.output.listing import ListedItem, Listing
+from karpool.cli.output.text import NONE, UNKNOWN, note, pluralize
 from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.fleet_bill import FleetBill
@@ -51,6 +54,7 @@ class NodeUsage:
     list_price_per_hour: float | None = None
     nodes: int = 1
     unreadable_pods: int = 0  # nothing is free beside one
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def usage_of(snapshot: Snapshot) -> list[NodeUsage]:
@@ -77,6 +81,7 @@ def usage_of(snapshot: Snapshot) -> list[NodeUsage]:
                 price_per_hour=state_node.price_per_hour,
                 list_price_per_hour=state_node.list_price_per_hour,
                 unreadable_pods=state_node.blocked,
+                labels=labels,
             )
         )
     return entries
@@ -107,26 +112,6 @@ def by_pool(nodes: Iterable[NodeUsage], pools: Iterable[str] = ()) -> list[NodeU
     ]
 
 
-def table(entries: list[NodeUsage], *, pools: bool, wide: bool, listed: bool = False) -> str:
-    """`listed`: with the list price beside what the node adds to the bill."""
-    shown = _resources_shown(entries, wide=wide)
-    about = ["NODES"] if pools else ["POOL", "TYPE", "ZONE", "CAPACITY"]
-    return columns(
-        ["NAME", *about, *(name.upper() for name in shown), "PODS", *(["LIST $/H"] if listed else []), "$/H"],
-        (
-            [
-                entry.name,
-                *([str(entry.nodes)] if pools else _described(entry)),
-                *(_share(entry, name) for name in shown),
-                f"{entry.pods}/{entry.slots}",
-                *([_money(entry.list_price_per_hour)] if listed else []),
-                _money(entry.price_per_hour),
-            ]
-            for entry in entries
-        ),
-    )
-
-
 def _money(price: float | None) -> str:
     return UNKNOWN if price is None else f"{price:.3f}"
 
@@ -135,55 +120,93 @@ def _described(entry: NodeUsage) -> list[str]:
     return [text or NONE for text in (entry.pool, entry.type, entry.zone, entry.capacity_type)]
 
 
-@click.command(epilog="Example: karpool top nodes --context prod -o wide")
+@click.command(
+    epilog="Examples: karpool top nodes --sort-by .pricePerHour;  karpool top nodes -l team=red -w"
+)
 @click.argument("what", type=click.Choice(["nodes", "pools", "gpus"]), default="nodes")
 @catalogue_option
 @contract_option
-@output_option("table", "wide", "json", "yaml")
+@with_options(ListingOptions, "listing")
 @cluster_options
 def top(
-    what: str, catalogue: Path | None, contract: Path | None, output: str, cluster: ClusterOptions
+    what: str, catalogue: Path | None, contract: Path | None, listing: ListingOptions, cluster: ClusterOptions
 ) -> None:
     """Show nodes or pools: requested of allocatable, pods, and price per hour; or GPUs and who holds them.
 
     Prices are list prices of the shipped catalogue, or those of --catalogue; "?" is a price that is not
     known. With --contract, what each node adds to the bill stands beside its list price.
     """
-    picture = Cluster(Aspect.NODECLAIMS | _ASPECTS[what], market=market_of(catalogue, contract=contract))
-    loaded = asyncio.run(load_cluster(cluster, picture))
-    snapshot = picture.snapshot(RealClock().now() if loaded.as_of is None else loaded.as_of)
-    emit(render(snapshot, what, output, loaded.name))
-    for problem in (*loaded.problems, *snapshot.problems):
+
+    problems: list[str] = []
+
+    def look() -> Listing:
+        picture = Cluster(Aspect.NODECLAIMS | _ASPECTS[what], market=market_of(catalogue, contract=contract))
+        loaded = asyncio.run(load_cluster(cluster, picture))
+        snapshot = picture.snapshot(RealClock().now() if loaded.as_of is None else loaded.as_of)
+        problems[:] = (*loaded.problems, *snapshot.problems)
+        if what == "gpus":
+            return gpu_listing(snapshot, loaded.name)
+        return usage_listing(snapshot, loaded.name, pools=what == "pools")
+
+    show_listing(look, listing)
+    for problem in problems:
         note(f"skipped: {problem}")
 
 
-def render(snapshot: Snapshot, what: str, output: str, cluster: str) -> str:
-    if what == "gpus":
-        return render_gpus(snapshot, output, cluster)
+def usage_listing(snapshot: Snapshot, cluster: str, *, pools: bool) -> Listing:
     nodes = usage_of(snapshot)
-    entries = nodes if what == "nodes" else by_pool(nodes, snapshot.pool_objects)
-    if output in ("json", "yaml"):
-        kind = "NodeUsageList" if what == "nodes" else "PoolUsageList"
-        items: list[dict[str, Any]] = [asdict(entry) for entry in entries]
-        content = {"cluster": cluster, "items": items, "price_gaps": snapshot.facts.market.gaps()}
-        if (bill := snapshot.facts.market.bill()) is not None:
-            content["bill"] = msgspec.to_builtins(bill.contract.bill(bill.fleet))
-        return machine(kind, content, output)
-    if not entries:
-        return f"no {what} in {cluster}"
+    entries = by_pool(nodes, snapshot.pool_objects) if pools else nodes
+    what = "pools" if pools else "nodes"
+    market = snapshot.facts.market
+    gaps = market.gaps()
+    content: dict[str, Any] = {"cluster": cluster}
+    content |= camel_case({"price_gaps": gaps}, old_keys=True)
+    bill, uses = market.bill(), []
     total = _sum(node.price_per_hour for node in nodes)
     cost = f"${total:.3f} per hour" if total is not None else "price of some nodes unknown"
-    bill = snapshot.facts.market.bill()
-    uses: list[str] = []
     if bill is not None:
-        listed = _sum(node.list_price_per_hour for node in nodes)
-        cost = f"bill ${bill.per_hour(bill.own):.3f} per hour, by the list ${_money(listed)}"
+        content["bill"] = msgspec.to_builtins(bill.contract.bill(bill.fleet))
+        by_list = _sum(node.list_price_per_hour for node in nodes)
+        cost = f"bill ${bill.per_hour(bill.own):.3f} per hour, by the list ${_money(by_list)}"
         uses = list(_uses(bill))
-    shown = table(entries, pools=what == "pools", wide=output == "wide", listed=bill is not None)
     pending = pluralize(len(snapshot.room.pending), "pod")
-    lines = [shown, "", f"{cluster}: {pluralize(len(nodes), 'node')}, {pending} pending, {cost}"]
-    gaps = [f"no price: {gap}" for gap in snapshot.facts.market.gaps()]
-    return "\n".join([*lines, *uses, *gaps, *unreadable_lines(snapshot)])
+    about = f"{cluster}: {pluralize(len(nodes), 'node')}, {pending} pending, {cost}"
+    shown, more = _resources_shown(entries)
+    described = ["NODES"] if pools else ["POOL", "TYPE", "ZONE", "CAPACITY"]
+    listed = bill is not None
+    return Listing(
+        "PoolUsageList" if pools else "NodeUsageList",
+        "nodepool" if pools else "node",
+        [
+            "NAME",
+            *described,
+            *(name.upper() for name in shown),
+            "PODS",
+            *(["LIST $/H"] if listed else []),
+            "$/H",
+        ],
+        [
+            ListedItem(
+                entry.name,
+                document_of(entry, old_keys=True),
+                [
+                    entry.name,
+                    *([str(entry.nodes)] if pools else _described(entry)),
+                    *(_share(entry, name) for name in shown),
+                    f"{entry.pods}/{entry.slots}",
+                    *([_money(entry.list_price_per_hour)] if listed else []),
+                    _money(entry.price_per_hour),
+                ],
+                [_share(entry, name) for name in more],
+                entry.labels,
+            )
+            for entry in entries
+        ],
+        [name.upper() for name in more],
+        content,
+        [about, *uses, *(f"no price: {gap}" for gap in gaps), *unreadable_lines(snapshot)],
+        f"no {what} in {cluster}",
+    )
 
 
 def _uses(bill: FleetBill) -> Iterator[str]:
@@ -206,13 +229,12 @@ def _sum(prices: Iterable[float | None]) -> float | None:
     return total
 
 
-def _resources_shown(entries: list[NodeUsage], *, wide: bool) -> list[str]:
-    """CPU and memory always, devices where there are any, everything when wide."""
+def _resources_shown(entries: list[NodeUsage]) -> tuple[list[str], list[str]]:
+    """CPU and memory always, devices where there are any; and the others, for the wide form."""
     present = {name for entry in entries for name, units in entry.allocatable.items() if units}
     usual = [resources.CPU, resources.MEMORY]
     devices = sorted(name for name in present if name.endswith(("/gpu", ".com/gpu")))
-    rest = sorted(present - {*usual, *devices, resources.PODS}) if wide else []
-    return [*usual, *devices, *rest]
+    return [*usual, *devices], sorted(present - {*usual, *devices, resources.PODS})
 
 
 def _share(entry: NodeUsage, name: str) -> str:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from karpool.cli.cluster_source import unreadable_lines
-from karpool.cli.output.text import NONE, UNKNOWN, columns, machine, pluralize
+from karpool.cli.output.listing import ListedItem, Listing
+from karpool.cli.output.text import NONE, UNKNOWN, pluralize
 from karpool.cluster.devices.accelerators import Accelerator, DeviceHolder, accelerators
 from karpool.cluster.snapshot import Snapshot
 from karpool.model import quantity
@@ -11,39 +12,45 @@ from karpool.model import quantity
 _HOLDERS_SHOWN = 3
 
 
-def render_gpus(snapshot: Snapshot, output: str, cluster: str) -> str:
+def gpu_listing(snapshot: Snapshot, cluster: str) -> Listing:
     devices, problems = accelerators(snapshot)
-    if output in ("json", "yaml"):
-        items = [_item(device) for device in devices]
-        return machine("GpuUsageList", {"cluster": cluster, "items": items, "problems": problems}, output)
     lines = [*(f"cannot be read: {problem}" for problem in problems), *unreadable_lines(snapshot)]
-    if not devices:
-        return "\n".join([f"no GPUs in {cluster}", *lines])
     idle = sum(not device.holders for device in devices)
     nodes = len({device.node for device in devices})
-    count = (
+    about = (
         f"{cluster}: {pluralize(len(devices), 'device')} on {pluralize(nodes, 'node')}, {idle} with no holder"
     )
-    return "\n".join([_table(devices, wide=output == "wide"), "", count, *lines])
-
-
-def _table(devices: list[Accelerator], *, wide: bool) -> str:
-    more = ["RESOURCE", "HANDED OUT BY"] if wide else []
-    return columns(
-        ["NODE", "DEVICE", "MODEL", "MEMORY", "PROFILE", "FREE", "HOLDERS", *more],
-        (
-            [
-                device.node,
-                device.device,
-                device.model or UNKNOWN,
-                _memory(device.memory_bytes),
-                device.profile or NONE,
-                _free(device),
-                _holders(device.holders, most=len(device.holders) if wide else _HOLDERS_SHOWN),
-                *([device.resource or NONE, device.handed_out_by] if wide else []),
-            ]
+    labels = {state_node.name: state_node.labels for state_node in snapshot.nodes}
+    return Listing(
+        "GpuUsageList",
+        "gpu",
+        ["NODE", "DEVICE", "MODEL", "MEMORY", "PROFILE", "FREE", "HOLDERS"],
+        [
+            ListedItem(
+                f"{device.node}/{device.device}",
+                _item(device),
+                [
+                    device.node,
+                    device.device,
+                    device.model or UNKNOWN,
+                    _memory(device.memory_bytes),
+                    device.profile or NONE,
+                    _free(device),
+                    _holders(device.holders, most=_HOLDERS_SHOWN),
+                ],
+                [
+                    device.resource or NONE,
+                    device.handed_out_by,
+                    _holders(device.holders, most=len(device.holders)),
+                ],
+                labels.get(device.node, {}),
+            )
             for device in devices
-        ),
+        ],
+        ["RESOURCE", "HANDED OUT BY", "ALL HOLDERS"],
+        {"cluster": cluster, "problems": problems},
+        [about, *lines],
+        "\n".join([f"no GPUs in {cluster}", *lines]),
     )
 
 

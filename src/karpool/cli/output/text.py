@@ -41,8 +41,8 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same for text that has lines of its own."""
-    return "\n".join(map(printable, text.split("\n")))
+    """The same for text that has lines of its own, and tabs between fields."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 
 def machine(kind: str, content: dict[str, Any], form: str) -> str:

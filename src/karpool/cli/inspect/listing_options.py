@@ -1,0 +1,106 @@
+"""The flags of every command that lists, spelled as kubectl spells them, and what they do."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+from karpool.cli.output.listing import (
+    CSV,
+    TABLE,
+    WIDE,
+    Listing,
+    ListingForm,
+    check_output,
+    chosen_items,
+    render_listing,
+    table_of,
+)
+from karpool.cli.output.text import columns, emit
+from karpool.manager.options import LongerThanNothing, Options, option
+from karpool.model.errors import Invalid
+from karpool.model.labels import parse_selector
+
+_CLEAR = "\x1b[H\x1b[2J"
+# A list of a large cluster takes seconds: whoever watches waits four times as long before the next.
+_PATIENCE = 4
+
+
+class ListingOptions(Options, frozen=True):
+    output: Annotated[
+        str,
+        option(
+            "Form of the result: table, wide, json, yaml, name, csv, jsonpath=TEMPLATE, "
+            "custom-columns=TITLE:.PATH,...",
+            short="o",
+            metavar="FORM",
+        ),
+    ] = TABLE
+    selector: Annotated[str, option("Only what these labels choose.", short="l", metavar="LABELS")] = ""
+    field_selector: Annotated[
+        str, option("Only where fields of -o json have these values: pool=general,zone!=a.", metavar="FIELDS")
+    ] = ""
+    sort_by: Annotated[str, option("Order by a field of -o json, like .pricePerHour.", metavar="FIELD")] = ""
+    label_columns: Annotated[
+        tuple[str, ...], option("Show this label in a column of its own.", short="L", metavar="LABEL")
+    ] = ()
+    no_headers: Annotated[bool, option("Without the line of titles.")] = False
+    watch: Annotated[bool, option("Go on, and show what changes, until Ctrl-C.", short="w")] = False
+    watch_interval_seconds: Annotated[
+        LongerThanNothing, option("How often to look again with --watch.", flag="watch-interval")
+    ] = 2.0
+
+    @property
+    def form(self) -> ListingForm:
+        return ListingForm(
+            self.output,
+            self.selector,
+            self.field_selector,
+            self.sort_by,
+            self.no_headers,
+            self.label_columns,
+        )
+
+    def problems(self) -> Iterator[Invalid | str]:
+        try:
+            check_output(self.output)
+            if self.selector:
+                parse_selector(self.selector)
+            chosen_items(Listing("", "", (), ()), self.form)
+        except Invalid as error:
+            yield error
+        if self.watch and self.output not in (TABLE, WIDE, CSV):
+            yield f"--watch shows tables; it does not go with -o {self.output}"
+
+
+def show_listing(make: Callable[[], Listing], options: ListingOptions) -> None:
+    """Once, or again and again: in a terminal the whole table is drawn anew, elsewhere lines that changed."""
+    if not options.watch:
+        emit(render_listing(make(), options.form))
+        return
+    known: set[tuple[str, ...]] = set()
+    is_first = True
+    while True:
+        began = time.monotonic()
+        listing = make()
+        taken = time.monotonic() - began
+        if sys.stdout.isatty():
+            sys.stdout.write(_CLEAR)
+            emit(render_listing(listing, options.form))
+        else:
+            known = _emit_changes(listing, options, known, with_header=is_first and not options.no_headers)
+        sys.stdout.flush()
+        is_first = False
+        time.sleep(max(options.watch_interval_seconds, _PATIENCE * taken))
+
+
+def _emit_changes(
+    listing: Listing, options: ListingOptions, known: set[tuple[str, ...]], *, with_header: bool
+) -> set[tuple[str, ...]]:
+    header, cells = table_of(listing, chosen_items(listing, options.form), options.form)
+    rows = list(map(tuple, cells))
+    changed = [row for row in rows if row not in known]
+    if changed or with_header:
+        lines = columns(header, changed).split("\n")
+        emit("\n".join(lines if with_header else lines[1:]))
+    return set(rows)
