@@ -95,7 +95,7 @@ def here(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def karpool_says(words: tuple[str, ...], given: str) -> tuple[int, str, str]:
-    arguments = list(words)
+    arguments = [word for word in words if word not in ("-w", "--watch")]  # which would not end
     command = next((word for word in words if not word.startswith("-")), "")
     arguments += ANYWHERE.get(command, ())
     out, err = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()

@@ -95,6 +95,9 @@ class World:
         for name in ("infer", "busy"):
             on = {"nodeName": NODE} if name == "busy" else {"schedulerName": "karpool-gpu-scheduler"}
             send("POST", "/api/v1/namespaces/default/pods", workload("Pod", name, cpu="3", **on))
+        stuck = workload("Pod", "web-7d9c5b8f4-x2x7k", cpu="900")
+        stuck["metadata"] |= {"namespace": "shop", "labels": {"app": "web"}}
+        send("POST", "/api/v1/namespaces/shop/pods", stuck)
         send(
             "POST",
             "/apis/cluster.karmada.io/v1alpha1/clusters",

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any
 
 from karpool.cluster.aspects import Aspect
-from karpool.cluster.changes import ObjectChange
+from karpool.cluster.changes import ChangeSink, ObjectChange
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.kinds import SCALE_UPS, OwnedObject
 from karpool.cluster.market.market import Market
+from karpool.cluster.market.stock_outs import OUT_OF_STOCK
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.view import ASPECTS, ClusterView, view_of
 from karpool.dashboard.pages.recent_events import EventBuffer
@@ -34,7 +35,6 @@ from karpool.model.kubernetes.api_resources import (
     EVENTS,
     RESOURCEBINDINGS,
     ApiResource,
-    ListOptions,
 )
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.pod import Pod
@@ -153,11 +153,11 @@ class DashboardCluster:
         kinds = [replace(kind, refines=kind.optional) for kind in self._watches()]
         yield from kinds
         for resource, into, selection in {(kind.resource, kind.into, kind.selection): 0 for kind in kinds}:
-            told = _Told(partial(self._changed, resource, _areas_of(resource, into, selection)))
+            told = _Told(partial(self._changed, resource, _areas_of(resource, into)))
             yield WatchedKind(resource, into, told, selection, optional=True, refines=True)
 
     def _watches(self) -> Iterable[WatchedKind[Any]]:
-        yield from cluster_watches(self.cluster, self.clock)
+        yield from map(self._without_own_events, cluster_watches(self.cluster, self.clock))
         yield self._stop.watch
         yield from self.claims.watches
         yield self.scale_ups.watch
@@ -165,6 +165,13 @@ class DashboardCluster:
         yield WatchedKind(CLUSTERS, dict, _Each(self._on_member), optional=True)
         for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS):
             yield WatchedKind(resource, dict, _Each(self._on_binding), optional=True)
+
+    def _without_own_events(self, watched: WatchedKind[Any]) -> WatchedKind[Any]:
+        """All events are shown: those about stock need no watch of their own."""
+        if watched.resource != EVENTS:
+            return watched
+        heard = partial(self._changed, EVENTS, (ViewArea.FLEET, ViewArea.SCALE_UPS))
+        return replace(watched, sink=_StockEvents(watched.sink, heard), selection=ALL)
 
     def _on_member(self, change: ObjectChange[Object]) -> None:
         _, member = self.scheduling.clusters.apply(change)
@@ -195,6 +202,21 @@ class _Told:
         self._tell()
 
 
+class _StockEvents:
+    """Of all events, those about stock."""
+
+    def __init__(self, sink: ChangeSink[KubeEvent], tell: Callable[[], None]) -> None:
+        self._sink, self._tell = sink, tell
+
+    def apply(self, changes: Sequence[ObjectChange[KubeEvent]], /) -> None:
+        about_stock = [
+            change for change in changes if change.object is not None and change.object.reason == OUT_OF_STOCK
+        ]
+        if about_stock:
+            self._sink.apply(about_stock)
+            self._tell()
+
+
 class _Each:
     def __init__(self, take: Callable[[ObjectChange[Object]], None]) -> None:
         self._take = take
@@ -204,9 +226,9 @@ class _Each:
             self._take(change)
 
 
-def _areas_of(resource: ApiResource, into: type[Any], selection: ListOptions) -> Sequence[ViewArea]:
+def _areas_of(resource: ApiResource, into: type[Any]) -> Sequence[ViewArea]:
     """Whose views are out of date. Plans are made anew by themselves; see `collector`."""
-    if resource == EVENTS and selection == ALL:  # others are about stock
+    if resource == EVENTS:
         return (ViewArea.EVENTS,)
     if into is OwnedObject:
         return ()
