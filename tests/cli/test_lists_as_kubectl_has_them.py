@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karpool.cli.inspect.listing_options import ListingOptions, show_listing
 from karpool.cli.main import run
 from karpool.cli.output.jsonpath import expand_template, values_at
 from karpool.cli.output.listing import ListedItem, Listing, ListingForm, chosen_items, render_listing
@@ -181,3 +182,29 @@ def test_wrong_input_is_refused_before_anything_is_read(capsys: Capture, command
     assert run([*command, *arguments], "karpool") == 2
 
     assert words in capsys.readouterr().err
+
+
+def test_watching_shows_changes_and_ends_with_ctrl_c(capsys: Capture, monkeypatch) -> None:
+    """In a pipe: everything once, then lines that are new or have changed."""
+    moments = [("a", "1"), ("a", "1"), ("a", "2")]
+
+    def look() -> Listing:
+        if not moments:
+            raise KeyboardInterrupt
+        name, value = moments.pop(0)
+        return Listing("L", "l", ["NAME", "VALUE"], [ListedItem(name, {}, [name, value])])
+
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    show_listing(look, ListingOptions(watch=True))
+
+    assert capsys.readouterr().out.splitlines() == ["NAME   VALUE", "a      1", "a      2"]
+
+
+def test_ctrl_c_says_what_it_ends(capsys: Capture, monkeypatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("karpool.cli.inspect.top.load_cluster", interrupted)
+
+    assert run(["top", "nodes"], "karpool") == 130
+    assert capsys.readouterr().err == "interrupted: karpool top ended before it was done\n"

@@ -127,6 +127,7 @@ def run(arguments: Sequence[str], program: str) -> int:
     except click.ClickException as error:
         return _complain(error)
     except (click.Abort, KeyboardInterrupt):
+        _say_what_ended(arguments, program)
         return INTERRUPTED
     except OutputClosed:
         # `karpool top | head`: nothing is wrong, and nothing more can be said. What is still buffered
@@ -135,6 +136,13 @@ def run(arguments: Sequence[str], program: str) -> int:
         return 0
     except Exception as error:
         return _explain(error)
+
+
+def _say_what_ended(arguments: Sequence[str], program: str) -> None:
+    from karpool.cli.output.text import note
+
+    command = next((word for word in arguments if word in _COMMANDS), "")
+    note(f"interrupted: {program}{f' {command}' if command else ''} ended before it was done")
 
 
 def _complain(error: click.ClickException) -> int:

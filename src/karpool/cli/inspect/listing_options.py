@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Annotated
 
 from karpool.cli.output.listing import (
@@ -78,6 +79,11 @@ def show_listing(make: Callable[[], Listing], options: ListingOptions) -> None:
     if not options.watch:
         emit(render_listing(make(), options.form))
         return
+    with suppress(KeyboardInterrupt):  # which is how watching ends
+        _watch(make, options)
+
+
+def _watch(make: Callable[[], Listing], options: ListingOptions) -> None:
     known: set[tuple[str, ...]] = set()
     is_first = True
     while True:
