@@ -159,7 +159,7 @@ class DashboardCluster:
     def _watches(self) -> Iterable[WatchedKind[Any]]:
         yield from map(self._without_own_events, cluster_watches(self.cluster, self.clock))
         yield self._stop.watch
-        yield from self.claims.watches
+        yield from map(self._without_own_events, self.claims.watches)
         yield self.scale_ups.watch
         yield WatchedKind(EVENTS, KubeEvent, self.events, optional=True)
         yield WatchedKind(CLUSTERS, dict, _Each(self._on_member), optional=True)
