@@ -52,7 +52,7 @@ def test_a_table_of_what_is_in_flight(control_plane, capsys):
     rows = [line.split() for line in captured.out.splitlines()]
     assert rows[0] == ["CLUSTER", "BINDING", "IN", "FLIGHT", "OF", "AGE", "EXPIRES", "IN"]
     assert [row[:4] for row in rows[1:3]] == [["m1", WEB, "3", "103"], ["m2", FOREIGN, "2", "2"]]
-    assert rows[-1] == ["5", "replicas", "in", "2", "clusters"]
+    assert rows[-1] == ["5", "replicas", "in", "2", "clusters,", "says", "karmada"]
     assert "skipped: default/odd-deployment: " in captured.err
 
 
@@ -75,12 +75,12 @@ def test_the_same_for_machines(control_plane, capsys):
 def test_what_is_older_than_the_lifetime_is_gone(control_plane, capsys):
     assert run(["get", "promises", "--assumption-ttl", "90s", "--cluster-name", "m1"], "karpool") == 0
 
-    assert capsys.readouterr().out == "nothing is promised\n"
+    assert capsys.readouterr().out == "nothing is promised, says karmada\n"
 
 
 def test_a_cluster_without_promises_is_told_from_one_that_nobody_knows(control_plane, capsys):
     assert run(["get", "promises", "--cluster-name", "m3"], "karpool") == 0
-    assert capsys.readouterr().out == "nothing is promised\n"
+    assert capsys.readouterr().out == "nothing is promised, says karmada\n"
 
     assert run(["get", "promises", "--cluster-name", "m4"], "karpool") == 1
     said = capsys.readouterr()

@@ -207,4 +207,4 @@ def test_ctrl_c_says_what_it_ends(capsys: Capture, monkeypatch) -> None:
     monkeypatch.setattr("karpool.cli.inspect.top.load_cluster", interrupted)
 
     assert run(["top", "nodes"], "karpool") == 130
-    assert capsys.readouterr().err == "interrupted: karpool top ended before it was done\n"
+    assert capsys.readouterr().err.strip() == "interrupted: karpool top ended before it was done"

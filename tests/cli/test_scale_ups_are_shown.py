@@ -104,7 +104,7 @@ def test_a_table_of_all_oldest_first_and_what_cannot_be_read_is_named(capsys: Ca
     assert lines[0].split() == ["NAME", "POOL", "MODEL", "WAITING", "NODES", "STATE", "FOR", "AGE", "REASON"]
     assert [line.split()[0] for line in lines[1:3]] == [OTHER.name, KEY.name]
     assert "Exhausted" in lines[1] and "0/1" in lines[2]
-    assert lines[-1] == "2 scale-ups, 6 workers waiting"
+    assert lines[-1] == "2 scale-ups, 6 workers waiting in east"
     assert "skipped: ScaleUp scaleup-somebodys" in shown.err
 
 
@@ -118,7 +118,7 @@ def test_they_can_be_chosen_and_given_to_machines(capsys: Capture) -> None:
     assert item["units"][0]["candidate"] == str(CANDIDATE), "in words, from the smart pod"
     assert item["failures"][LOST.key]["last"] == "InsufficientCapacity"
     assert run(["get", "scale-ups", "--pool", "nobody"], "karpool") == 0
-    assert capsys.readouterr().out == "no scale-ups\n"
+    assert capsys.readouterr().out == "no scale-ups in east\n"
 
 
 @pytest.mark.usefixtures("cluster")

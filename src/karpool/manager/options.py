@@ -56,13 +56,14 @@ def option(
     process_only: bool = False,
     exists: bool = False,
     pattern: str = "",
+    suggestions: tuple[str, ...] = (),
 ) -> Meta:
     """What a field is for, and how it is spelled where its own name will not do.
 
     `chart` is its key among the chart's values. `negated`: the flag says the opposite of the field.
     `ignored`: manifests written for Go binaries have it; it does nothing. `process_only`: means nothing to
     a controller that runs inside another process. `exists`: the file must be there.
-    `pattern` is what the chart's schema asks of a text.
+    `pattern` is what the chart's schema asks of a text; `suggestions` are what a shell offers for it.
     """
     extra = {
         "flag": flag,
@@ -74,6 +75,7 @@ def option(
         "process_only": process_only,
         "exists": exists,
         "pattern": pattern,
+        "suggestions": suggestions,
     }
     chosen = {name: value for name, value in extra.items() if value}
     return Meta(description=text or None, ge=least, le=most, extra=chosen)

@@ -8,6 +8,9 @@ from typing import Annotated
 
 from karpool.cli.output.listing import (
     CSV,
+    CUSTOM_COLUMNS,
+    FORMS,
+    JSONPATH,
     TABLE,
     WIDE,
     Listing,
@@ -35,6 +38,7 @@ class ListingOptions(Options, frozen=True):
             "custom-columns=TITLE:.PATH,...",
             short="o",
             metavar="FORM",
+            suggestions=(*FORMS, JSONPATH, CUSTOM_COLUMNS),
         ),
     ] = TABLE
     selector: Annotated[str, option("Only what these labels choose.", short="l", metavar="LABELS")] = ""

@@ -4,12 +4,13 @@ Commands that take the place of Go binaries read flags as Go does: `--flag`, `--
 `-v=4`, lists with commas or by repeating the flag, underscores for dashes.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from karpool.manager.options import InvalidOptions, OptionField, Options, option_fields, read_options
 
@@ -106,7 +107,7 @@ def _shown_type(field: OptionField) -> click.ParamType[Any]:
             exists = bool(field.about.get("exists"))
             return click.Path(path_type=Path, dir_okay=False, exists=exists)
         case kind:
-            return _AsGiven(kind)
+            return _AsGiven(kind, field.about.get("suggestions", ()))
 
 
 def _whole(end: float | None) -> int | None:
@@ -116,8 +117,14 @@ def _whole(end: float | None) -> int | None:
 class _AsGiven(click.ParamType[Any]):
     """Named in help. What is wrong with a value is said together with everything else that is."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, suggestions: Sequence[str] = ()) -> None:
         self.name = name
+        self._suggestions = suggestions
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(text) for text in self._suggestions if text.startswith(incomplete)]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value

@@ -173,6 +173,8 @@ def _filter(text: str) -> Step:
 
 
 def _holds(sign: str, value: Any, expected: Any) -> bool:
+    if value is None:  # neither more nor less than anything
+        return (sign == "==") == (expected == "null") if sign in ("==", "!=") else False
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             expected = float(expected)
