@@ -16,6 +16,7 @@ from karpool.cli.inspect import explain_node, top
 from karpool.cli.inspect import plan as plan_command
 from karpool.cli.inspect.workload_source import Workload, workloads_of_file, workloads_of_objects
 from karpool.cli.options.cluster import ClusterOptions
+from karpool.cli.output.listing import ListingForm, render_listing
 from karpool.cluster.cluster import Cluster
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.execution.validation import what_if
@@ -263,7 +264,8 @@ class OpenCluster:
         entries = top.usage_of(snapshot)
         if what == "pools":
             entries = top.by_pool(entries, snapshot.pool_objects)
-        text, document = (top.render(snapshot, what, form, self.name) for form in ("wide", "json"))
+        listing = top.usage_listing(snapshot, self.name, pools=what == "pools")
+        text, document = (render_listing(listing, ListingForm(form)) for form in ("wide", "json"))
         return UsageAnswer(text, document, tuple(map(_row_of_usage, entries)), tuple(entries))
 
 
