@@ -1,0 +1,153 @@
+"""Moves that a consolidator carried out in an embedded cluster: the bill is lower after each than before.
+
+Services come, some of them go, and only the consolidator takes nodes away. Machines are read off the log of
+the run, and billed by the calculator that shares no code with the product.
+"""
+
+import json
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+from karpool_fleet.simulation.engine import simulate
+from karpool_fleet.simulation.scenario_file import parse_scenario
+from tests.contracts.independent_bill import Machine, bill
+from tests.contracts.random_contracts import (
+    REGION,
+    TYPES,
+    ZONES,
+    as_file,
+    few_types,
+    machine,
+    written_contract,
+)
+
+CATALOGUE = few_types()
+CALM_AFTER = 12 * 60  # seconds: nothing comes any more; what goes takes no machine with it
+GONE = "Settling"  # the nodes of the move are gone
+OVER = (GONE, "Done", "RolledBack", "Rejected")
+
+
+def pool() -> dict[str, Any]:
+    requirements = [
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": list(TYPES)},
+        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": list(ZONES)},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+    ]
+    node_class = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    # Karpenter takes nothing away: whatever goes, the consolidator sent.
+    budgets = [{"nodes": "0", "reasons": ["Empty", "Underutilized"]}]
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {
+            "name": "general",
+            "annotations": {"karpool.dev/disruption-budgets": '[{"nodes": "100%"}]'},
+        },
+        "spec": {
+            "disruption": {
+                "consolidationPolicy": "WhenEmptyOrUnderutilized",
+                "consolidateAfter": "1m",
+                "budgets": budgets,
+            },
+            "template": {
+                "spec": {
+                    "nodeClassRef": node_class,
+                    "requirements": requirements,
+                }
+            },
+        },
+    }
+
+
+def overlay(name: str, price: float) -> dict[str, Any]:
+    requirement = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [name]}
+    return {
+        "apiVersion": "karpenter.sh/v1alpha1",
+        "kind": "NodeOverlay",
+        "metadata": {"name": name.replace(".", "-")},
+        "spec": {"requirements": [requirement], "price": str(price)},
+    }
+
+
+def contract_of(chance: Random) -> dict[str, Any]:
+    """Without terms: the run has days of its own."""
+    written = written_contract(chance)
+    for entry in (*written["discounts"], *written["commitments"]):
+        entry.pop("start", None)
+        entry.pop("end", None)
+    return written
+
+
+def lines_of(seed: int, written: dict[str, Any], overlays: dict[str, float]) -> list[dict[str, Any]]:
+    sizes = [
+        {"requests": {"cpu": "600m", "memory": "512Mi"}},
+        {"requests": {"cpu": "1300m", "memory": "1Gi"}},
+    ]
+    services = {"cluster": "north", "replicas": [1, 4], "sizes": sizes}
+    scenario = {
+        "kind": "Scenario",
+        "seed": seed,
+        "duration": "32m",
+        "clusters": [
+            {
+                "name": "north",
+                "region": REGION,
+                "objects": [pool(), *(overlay(*item) for item in overlays.items())],
+            }
+        ],
+        "contract": yaml.safe_load(as_file(written)),
+        "controllers": {"consolidator": {"interval": "2m"}},
+        "workloads": [
+            {**services, "name": "stay", "every": "2m", "count": 5},
+            {**services, "name": "go", "every": "1m", "count": 8, "lifetime": "12m"},
+        ],
+    }
+    (named,) = parse_scenario(yaml.safe_dump(scenario).encode())
+    return [json.loads(line) for line in simulate(named).log]
+
+
+def bills_around_moves(
+    lines: list[dict[str, Any]], written: dict[str, Any], overlays: dict[str, float]
+) -> list[tuple[Fraction, Fraction]]:
+    """Before the first of some moves that overlap, and after the last of them, where all were done."""
+    machines: dict[str, Machine] = {}
+    under_way: dict[str, str] = {}
+    results: set[str] = set()
+    before, began = Fraction(0), 0.0
+    found = []
+    for line in lines:
+        match line["decision"]:
+            case "node":
+                kind = line["type"], line["zone"], line["capacityType"]
+                machines[line["node"]] = machine(CATALOGUE, *kind, overlays.get(line["type"]))
+            case "node gone":
+                del machines[line["node"]]
+            case "move":
+                if line["phase"] == "Done":
+                    continue
+                now = bill(written, list(machines.values()))
+                if not under_way:
+                    before, began, results = now, line["t"], set()
+                under_way[line["move"]] = line["phase"]
+                if line["phase"] in OVER:
+                    del under_way[line["move"]]
+                    results.add(line["phase"])
+                if not under_way and results == {GONE} and began > CALM_AFTER:
+                    found.append((before, now))
+    return found
+
+
+@pytest.mark.parametrize("seed", [3, 27])
+def test_every_executed_move_lowers_the_bill(seed: int) -> None:
+    chance = Random(seed)
+    written = contract_of(chance)
+    overlays = {name: round(chance.uniform(0.01, 0.3), 3) for name in TYPES if chance.random() < 0.1}
+
+    around = bills_around_moves(lines_of(seed, written, overlays), written, overlays)
+
+    assert around
+    assert [(float(before), float(after)) for before, after in around if after >= before] == []
