@@ -8,7 +8,8 @@ import msgspec
 
 from karpool.dashboard.pages.collector import LOOKED_AT_SECONDS, FleetCollector
 from karpool.gpu.records.scale_up_object import SCALEUPS
-from karpool.model.kubernetes.api_resources import DEPLOYMENTS
+from karpool.model.kubernetes.api_resources import DEPLOYMENTS, EVENTS
+from karpool.model.kubernetes.times import rfc3339
 from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, write
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.object_loader import load_objects
@@ -54,11 +55,29 @@ def test_an_empty_cluster_is_read_too() -> None:
     run_manual(main())
 
 
-def test_events_are_watched_once() -> None:
+def test_events_are_watched_once_and_those_about_stock_are_understood() -> None:
     async def story(cluster):
-        async with following({"east": cluster.embedded.client("dashboard")}) as collector:
-            informers = collector.watches["east"].informers.informers
-            assert [str(informer.resource) for informer in informers].count("events") == 1
+        client = cluster.embedded.client("dashboard")
+        async with following({"east": client}) as collector:
+            watch = collector.watches["east"]
+            assert [str(informer.resource) for informer in watch.informers.informers].count("events") == 1
+            event = {
+                "metadata": {"name": "e", "namespace": "default"},
+                "involvedObject": {"kind": "NodeClaim", "name": "default-abcde"},
+                "reason": "InsufficientCapacityError",
+                "message": "no stock",
+                "type": "Warning",
+                "lastTimestamp": rfc3339(watch.clock.now()),
+            }
+            before = watch.version
+            await cluster.embedded.client("user").create(EVENTS, event, namespace="default")
+
+            async def closed() -> bool:
+                watch.cluster.snapshot(watch.clock.now())  # events that waited for their claim are understood
+                return bool(watch.cluster.failures.current(watch.clock.now()))
+
+            assert await until(closed, within=60)
+            assert watch.version > before
 
     play(story, pool("default", type=["m5.large"]))
 
