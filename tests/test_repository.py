@@ -20,6 +20,7 @@ NOT_READING = {
     "catalogue",  # shows what is shipped
     "cluster",
     "completion",
+    "contract",  # its command that reads a cluster does
     "consolidator",
     "dashboard",  # watches, which no file can be
     "descheduler",

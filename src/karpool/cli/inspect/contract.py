@@ -48,7 +48,7 @@ def check(file: Path, output: str) -> None:
         for agreement in agreements
     ]
     if output in ("json", "yaml"):
-        emit(machine("ContractCheck", {"items": items, "committed_per_hour": paid}, output))
+        emit(machine("ContractCheck", {"items": items, "committedPerHour": paid}, output))
         return
     rows = [
         [item["name"], item["kind"], item["amount"], _state(agreement.term, now), item["start"], item["end"]]
