@@ -42,7 +42,7 @@ def restarting(told: Story, condition: Callable[[], Awaitable[bool]]) -> Callabl
 async def served(told: Story, *names: str, nodes_wanted: int = 1) -> None:
     counted = watched(told)
     own = told.cluster.embedded.faults.delay(
-        COMPONENT, seconds=0, method="DELETE", path="/namespaces/karpool-smart-pods/pods/"
+        COMPONENT, seconds=0, method="POST", path="/namespaces/karpool-smart-pods/pods$"
     )
     await told.add(*(worker(name) for name in names))
     assert await until(restarting(told, lambda: told.bound(*names)), within=900), await told.records()

@@ -73,7 +73,7 @@ def test_a_missing_tool_chain_is_named_with_the_version_that_is_needed(building:
 def test_a_tool_chain_that_is_too_old_is_named(building: Building) -> None:
     done = building.with_go().run(FAKE_VERSION="1.20.4")
     assert done.returncode == 1
-    assert "is Go 1.20.4" in done.stderr and "GOTOOLCHAIN=auto" in done.stderr
+    assert "is Go 1.20.4: install Go 1." in done.stderr and "https://go.dev/dl" in done.stderr
 
 
 def test_what_is_built_is_not_built_again(building: Building) -> None:

@@ -39,8 +39,9 @@ from karpool.consolidation.execution.watching import Watching
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.planning.plan_cache import PlanCache
 from karpool.consolidation.policy.budgets import use_of
+from karpool.consolidation.policy.options import DEADLINE_SECONDS
 from karpool.consolidation.policy.reasons import ConsolidationReason
-from karpool.consolidation.policy.settings import DEFAULTS, PlanSettings, parse_rate, parse_window
+from karpool.consolidation.policy.settings import PlanSettings, parse_rate, parse_window
 from karpool.consolidation.view import ClusterView
 from karpool.kube.errors import KubeError, LeadershipLost, NotFound
 from karpool.manager.controller import Environment
@@ -60,7 +61,7 @@ _REST_AFTER_PLANNING = 4.0
 
 @dataclass(frozen=True)
 class ConsolidatorSettings:
-    plan: PlanSettings = DEFAULTS
+    plan: PlanSettings = field(default_factory=lambda: PlanSettings(deadline_seconds=DEADLINE_SECONDS))
     execution: ExecutionSettings = field(default_factory=ExecutionSettings)
     smart_pods: SmartPodSettings = field(default_factory=SmartPodSettings)
     namespace: str = STOP_NAMESPACE  # of records
