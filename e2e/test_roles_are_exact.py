@@ -19,7 +19,9 @@ ELSEWHERE = {
     ("", "gpus.tensor-fusion.ai"): "no cluster here has TensorFusion's kinds",
     ("", "gpuresourcequotas.tensor-fusion.ai"): "the same",
     ("", "patch events"): "no scenario is long enough to say the same twice",
-    ("scheduler-ours", "get clusterresourcebindings.work.karmada.io"): "only after a conflict",
+    ("", "watch devicetaintrules.resource.k8s.io"): "listed in vain: an alpha kind that is not served here",
+    ("scheduler-ours", "get resourcebindings.work.karmada.io"): "only after a conflict",
+    ("scheduler-ours", "get clusterresourcebindings.work.karmada.io"): "the same",
     ("descheduler-ours", "get resourcebindings.work.karmada.io"): "the same",
     ("descheduler-ours", "get clusterresourcebindings.work.karmada.io"): "the same",
     (
