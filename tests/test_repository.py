@@ -27,6 +27,7 @@ NOT_READING = {
     "estimator",
     "explain",  # its commands do, each for its own kind of object
     "get",  # what controllers hold, which no file has
+    "record",  # follows, which no file can be
     "gpu-agent",
     "gpu-scaler",
     "scheduler",

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from karpool.cli.exit_codes import CommandFailed
-from karpool.cli.inspect import support_bundle
-from karpool.cli.inspect.support_bundle import SupportBundle, collect, write
 from karpool.cli.main import run
+from karpool.cli.save import support_bundle
+from karpool.cli.save.support_bundle import SupportBundle, collect, write
 from karpool.consolidation.execution.record import MOVE, RECORD
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock

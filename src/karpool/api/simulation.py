@@ -40,11 +40,12 @@ def simulate(
     from karpool.cli.embedded import simulate as command  # with the embedded clusters, which not all have
     from karpool_fleet.simulation.engine import simulate as run
     from karpool_fleet.simulation.ready_scenarios import scenario_path
+    from karpool_fleet.simulation.scenario_file import read_scenario
 
     traced, priced = (Path(path) if path is not None else None for path in (trace, catalogue))
     with own_errors():
         path = scenario_path(Path(scenario))
-        runs = command.planned_runs(path, variants, seeds, duration, traced)
+        runs = command.planned_runs(read_scenario(path), path.parent, variants, seeds, duration, traced)
         results = [outside_loops(partial(run, named, folder=path.parent, catalogue=priced)) for named in runs]
     first = runs[0].scenario
     unmet = tuple(line for result in results for line in command.unmet(first.expect, result))

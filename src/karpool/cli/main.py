@@ -68,15 +68,20 @@ _COMMANDS: Table = {
         "plan",
         "Show which nodes could go, what that saves, and why others stay.",
     ),
+    "record": (
+        "karpool.cli.save.record",
+        "record",
+        "Follow a cluster into a file that can be played again.",
+    ),
     "scheduler": ("karpool.cli.run.scheduler", "scheduler", "Place Karmada's workloads in member clusters."),
     "simulate": ("karpool.cli.embedded.simulate", "simulate", "Play a scenario: days of a fleet in seconds."),
     "snapshot": (
-        "karpool.cli.inspect.snapshot",
+        "karpool.cli.save.snapshot",
         "snapshot",
         "Save what a cluster holds to a file, without secrets.",
     ),
     "support-bundle": (
-        "karpool.cli.inspect.support_bundle",
+        "karpool.cli.save.support_bundle",
         "support_bundle",
         "Save what somebody else needs to understand a problem.",
     ),

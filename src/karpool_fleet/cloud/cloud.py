@@ -165,6 +165,13 @@ class Cloud:
         self.refusals += 1
         raise InsufficientCapacity(offers)
 
+    def adopt(self, instance: Instance) -> None:
+        """A machine that was bought before this cloud began."""
+        self.instances[instance.id] = instance
+        if claim := instance.tags.get("claim"):
+            self._by_claim[claim] = instance.id
+        self._tell(instance)
+
     def find(self, provider_id: str) -> Instance | None:
         """The machine that a node with this provider id runs on; None when there is none any more."""
         found = self.instances.get(provider_id.rpartition("/")[2])
@@ -256,10 +263,7 @@ class Cloud:
             refused=refused,
             boot=self._next_boot(),
         )
-        self.instances[instance.id] = instance
-        if claim := tags.get("claim"):
-            self._by_claim[claim] = instance.id
-        self._tell(instance)
+        self.adopt(instance)
         return instance
 
     def _next_boot(self) -> Boot:

@@ -64,7 +64,7 @@ class EmbeddedFleet:
     async def __aenter__(self) -> "EmbeddedFleet":
         try:
             for cluster in self.clusters.values():
-                await self._stack.enter_async_context(cluster.running())
+                await self._stack.enter_async_context(cluster.running(self._folder))
             if self.file.karmada is not None:
                 await self._start_karmada()
             self._furnish(self)

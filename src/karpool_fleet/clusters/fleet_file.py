@@ -87,6 +87,7 @@ class ClusterSpec(_Part, frozen=True):
     node_groups: list[NodeGroupSpec] = []  # with cluster-autoscaler
     objects: list[dict[str, Any]] = []  # NodePools, workloads, anything the server knows
     files: list[str] = []  # manifests, relative to the fleet file
+    snapshot: str = ""  # begin as this file has it: of `karpool snapshot` or `karpool record`
 
 
 class StockOutFault(_Part, frozen=True):

@@ -14,6 +14,7 @@ from karpool.kube.bounded_input import read_bounded
 from karpool.kube.clock import Clock
 from karpool.kube.errors import KubeError
 from karpool.kube.snapshots.reader import read_objects
+from karpool.kube.snapshots.recording import read_saved_cluster
 from karpool.model import resources, safe_yaml
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType
 from karpool.model.catalogue.files import (
@@ -34,7 +35,8 @@ from karpool_fleet.cluster_autoscaler.controller import cluster_autoscaler
 from karpool_fleet.cluster_autoscaler.groups import NodeGroup
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.fleet_file import ClusterSpec, StaticNodes
-from karpool_fleet.clusters.object_loader import load_objects
+from karpool_fleet.clusters.object_loader import load_objects, restore_objects
+from karpool_fleet.clusters.restored import restored
 from karpool_fleet.clusters.strict_file import FleetError
 from karpool_fleet.karpenter import karpenter_components
 from karpool_fleet.karpenter.settings import KarpenterSettings
@@ -73,6 +75,7 @@ class LiveCluster:
         if spec.autoscaler == "cluster-autoscaler":
             self._autoscaler = self._cluster_autoscaler()
         self.nodes = [node for nodes in spec.nodes for node in self._static(nodes)]
+        self.notes: list[str] = []  # what is not as in the snapshot that it began with
         enforce_quotas(self.embedded.server)
 
     @property
@@ -80,8 +83,11 @@ class LiveCluster:
         return self.spec.name
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["LiveCluster"]:
+    async def running(self, folder: Path = Path()) -> AsyncIterator["LiveCluster"]:
+        """`folder` is where a snapshot to begin with is looked for."""
         async with self.embedded as cluster:
+            if self.spec.snapshot:
+                self._restore(folder / self.spec.snapshot)
             for name, build in workload_components().items():
                 cluster.add(name, build)
             scheduler = KubeSchedulerSettings(preemption=self.spec.preemption)
@@ -115,6 +121,27 @@ class LiveCluster:
                 )
             objects.extend(read_objects(path))
         return objects
+
+    def _restore(self, path: Path) -> None:
+        clock = self.embedded.clock
+        saved = read_saved_cluster(path)
+        begun = restored(
+            saved.objects,
+            self.name,
+            self.catalogue,
+            taken_at=clock.now() if saved.taken_at is None else saved.taken_at,
+            now=clock.now(),
+            uptime=clock.monotonic(),
+        )
+        served = [obj for obj in begun.objects if self._serves(obj)]
+        restore_objects(self.embedded.server, served)
+        self.notes = begun.notes
+        for machine in begun.machines:
+            self.cloud.adopt(machine)
+
+    def _serves(self, obj: Object) -> bool:
+        group = str(obj["apiVersion"]).rpartition("/")[0]
+        return self.embedded.server.cluster.types.of_kind(group, str(obj["kind"])) is not None
 
     def _cluster_autoscaler(self) -> Build:
         groups = [

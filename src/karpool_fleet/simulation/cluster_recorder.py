@@ -98,6 +98,9 @@ class ClusterRecorder:
             "resourcebindings.work.karmada.io": self._binding,
             "clusterresourcebindings.work.karmada.io": self._binding,
         }
+        for kind in ("nodes", "pods"):  # that a cluster began with
+            for record in server.cluster.store.collection(kind).records():
+                self._handlers[kind](StoredEvent("ADDED", record, None))
         server.cluster.store.listeners.append(self._changed)
         self._outer = server.around
         server.around = self._around

@@ -8,7 +8,8 @@ the machine or the hash seed: all randomness comes from the scenario's seed.
 import asyncio
 import gc
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -32,6 +33,7 @@ from karpool_fleet.clusters.strict_file import FleetError
 from karpool_fleet.simulation.arrivals import Arrival, arrivals
 from karpool_fleet.simulation.figures import Result
 from karpool_fleet.simulation.measurements import RunMeasurements
+from karpool_fleet.simulation.replay import ReplayedChange
 from karpool_fleet.simulation.scenario_file import Named, ScenarioAction
 from karpool_fleet.simulation.traces import read_traces
 
@@ -51,8 +53,10 @@ def simulate(
     reading: Progress = lambda share: None,
     keep_log: bool = True,
     catalogue: Path | None = None,
+    replayed: Sequence[ReplayedChange] = (),
 ) -> Result:
-    """`catalogue` is a file of what clouds sell, instead of the shipped one.
+    """`replayed` is what a recording adds to the scenario; `catalogue` a file of what clouds sell, instead of
+    the shipped one.
 
     `reading` is told how far traces are read, `progress` how far time has come.
 
@@ -65,8 +69,10 @@ def simulate(
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 50, 1000)
     try:
-        result = run_manual(_run(named, coming, folder, progress, keep_log=keep_log, catalogue=catalogue))
-        return replace(result, notes=tuple(traced.notes))
+        result = run_manual(
+            _run(named, coming, replayed, folder, progress, keep_log=keep_log, catalogue=catalogue)
+        )
+        return replace(result, notes=(*traced.notes, *result.notes))
     except* ModelError as errors:
         raise FleetError(str(_first(errors))) from None
     finally:
@@ -82,6 +88,7 @@ def _first(error: BaseException) -> BaseException:
 async def _run(
     named: Named,
     coming: list[Arrival],
+    replayed: Sequence[ReplayedChange],
     folder: Path,
     progress: Progress,
     *,
@@ -111,13 +118,14 @@ async def _run(
         lines.start = clock.monotonic()
         async with asyncio.TaskGroup() as group:
             beside = [
-                group.create_task(people.play(coming, scenario.actions, scenario.home)),
+                group.create_task(people.play(coming, scenario.actions, scenario.home, replayed)),
                 group.create_task(people.sweep(measuring[0])),
             ]
             await measuring[0].through(progress)
             for task in beside:
                 task.cancel()
-        return measuring[0].result(named.name, lines, people.refused)
+        notes = [f"{name}: {text}" for name, live in fleet.clusters.items() for text in live.notes]
+        return replace(measuring[0].result(named.name, lines, people.refused), notes=tuple(notes))
 
 
 class DecisionLog:
@@ -157,7 +165,13 @@ class People:
             self._clients[cluster] = self._fleet.api_servers[cluster].client("people")
         return self._clients[cluster]
 
-    async def play(self, coming: Iterable[Arrival], actions: Iterable[ScenarioAction], home: str) -> None:
+    async def play(
+        self,
+        coming: Iterable[Arrival],
+        actions: Iterable[ScenarioAction],
+        home: str,
+        replayed: Iterable[ReplayedChange] = (),
+    ) -> None:
         """Everything at its time, in the order of the file where times are the same."""
         start = self._fleet.clock.monotonic()
         queue: list[tuple[float, int, _Do]] = [
@@ -167,6 +181,11 @@ class People:
         queue += [
             (durations.seconds(action.at), first + number, partial(self._act, action, home))
             for number, action in enumerate(actions)
+        ]
+        first = len(queue)
+        queue += [
+            (change.at, first + number, partial(self._replay, change, home))
+            for number, change in enumerate(replayed)
         ]
         number = len(queue)
         heapify(queue)
@@ -213,6 +232,27 @@ class People:
                 await self._delete(cluster, resource, gone.name, gone.namespace)
         except KubeError as error:
             raise FleetError(f"actions: at {action.at} in {cluster}: {error}") from None
+
+    async def _replay(self, change: ReplayedChange, cluster: str) -> None:
+        if change.object is None:
+            await self._delete(cluster, change.resource, change.name, change.namespace)
+            return
+        client = self.client(cluster)
+        try:
+            if change.object.keys() == {"status"}:
+                with suppress(NotFound):  # it was moved, and ends elsewhere
+                    await client.patch(
+                        change.resource,
+                        change.name,
+                        change.object,
+                        namespace=change.namespace,
+                        subresource="status",
+                    )
+            else:
+                await load_objects(client, [change.object])
+        except KubeError as error:
+            self.refused += 1
+            log.warning("change refused", cluster=cluster, reason=str(error))
 
     async def _delete(self, cluster: str, resource: ApiResource, name: str, namespace: str) -> None:
         try:

@@ -21,6 +21,7 @@ from karpool.model.errors import Invalid
 from karpool_fleet.simulation.engine import simulate as run
 from karpool_fleet.simulation.figures import FIGURES, Result, document, shown, titled
 from karpool_fleet.simulation.ready_scenarios import ready_scenarios, scenario_path
+from karpool_fleet.simulation.replay import Replay, ReplayedChange, read_recording, read_snapshot
 from karpool_fleet.simulation.scenario_file import Expectation, Named, Trace, check_scenario, read_scenario
 from karpool_fleet.simulation.traces import check_traces
 
@@ -60,6 +61,16 @@ SHOW_AFTER_SECONDS = 2.0
     type=click.Path(path_type=Path, dir_okay=False),
     shell_complete=lambda _context, _parameter, typed: _completed(typed),
 )
+@click.option(
+    "--from-snapshot",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Begin with a cluster as this file has it, and go on for --duration (6h) under each policy.",
+)
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Play a file of `karpool record` again under each policy, beside what was.",
+)
 @click.option("--list", "listing", is_flag=True, help="Name the scenarios that are shipped, and end.")
 @click.option(
     "-o",
@@ -88,6 +99,8 @@ SHOW_AFTER_SECONDS = 2.0
 @click.option("--check", is_flag=True, help="Only say whether the file is right.")
 def simulate(
     scenario: Path | None,
+    from_snapshot: Path | None,
+    replay: Path | None,
     listing: bool,
     output: str,
     variants: tuple[str, ...],
@@ -101,50 +114,73 @@ def simulate(
     """Play a scenario: clusters, autoscalers and all controllers, days in seconds.
 
     SCENARIO is a file, or the name of a shipped one (see --list). Every variant of the scenario is run and
-    shown beside the others. Exits with 1 when something that the scenario expects did not come true.
+    shown beside the others. With --from-snapshot or --replay the scenario is made from a file of a real
+    cluster. Exits with 1 when something that the scenario expects did not come true.
     """
     _hush()
     if listing:
         emit(columns(["NAME", "PLAYS"], [[name, played.title] for name, played in ready_scenarios()]))
         return
-    if scenario is None:
+    if sum(source is not None for source in (scenario, from_snapshot, replay)) != 1:
         raise click.UsageError(
-            "name a scenario file or a shipped scenario; karpool simulate --list shows those"
+            "name a scenario file or a shipped scenario (karpool simulate --list shows those), "
+            "or give one of --from-snapshot and --replay"
         )
-    scenario = scenario_path(scenario)
-    if not scenario.suffix and not scenario.exists():
+    source = _of_a_file(from_snapshot, replay, catalogue, duration)
+    if source is not None and trace is not None:
+        raise click.UsageError("--trace goes with a scenario")
+    scenario = scenario_path(scenario or from_snapshot or replay or Path())
+    if source is None and not scenario.suffix and not scenario.exists():
         raise click.UsageError(
             f"{scenario} is neither a file nor a shipped scenario; karpool simulate --list shows those"
         )
     if len(set(seeds)) > 1 and output == "html":
         raise click.UsageError("--seed: several seeds are shown with -o table, wide, json, yaml or svg")
-    runs = planned_runs(scenario, variants, seeds, duration, trace)
+    named_runs = source.named() if source is not None else read_scenario(scenario)
+    runs = planned_runs(named_runs, scenario.parent, variants, seeds, duration, trace)
     if check:
         note(f"{scenario}: {', '.join(dict.fromkeys(named.name for named in runs))}: all right")
         return
-    results = [_played(named, scenario.parent, catalogue, keep_log=decisions is not None) for named in runs]
+    changes = source.changes if source is not None else ()
+    results = [
+        _played(named, scenario.parent, catalogue, changes, keep_log=decisions is not None) for named in runs
+    ]
     if decisions is not None:
         _write(decisions, results)
     first = runs[0].scenario
     broken = [line for result in results for line in unmet(first.expect, result)]
+    if source is not None:
+        for text in source.notes:
+            note(text)
+        if source.recorded is not None and len(set(seeds)) < 2:
+            results = [source.recorded, *results]
     emit(rendered(first.title or scenario.stem, first.description, results, broken, output))
     if broken:
         raise CommandFailed("not as expected: " + "; ".join(broken))
 
 
+def _of_a_file(
+    snapshot: Path | None, recording: Path | None, catalogue: Path | None, duration: str | None
+) -> Replay | None:
+    if snapshot is not None:
+        return read_snapshot(snapshot, catalogue)
+    return read_recording(recording, catalogue, duration) if recording is not None else None
+
+
 def planned_runs(
-    scenario: Path,
+    named_runs: list[Named],
+    folder: Path,
     variants: Sequence[str] = (),
     seeds: Sequence[int] = (),
     duration: str | None = None,
     trace: Path | None = None,
 ) -> list[Named]:
     """Every chosen variant with every seed, checked together with its traces."""
-    chosen = _chosen(read_scenario(scenario), variants)
+    chosen = _chosen(named_runs, variants)
     different: list[int | None] = list(dict.fromkeys(seeds))
     runs = [_changed(variant, seed, duration, trace) for seed in different or [None] for variant in chosen]
     for named in runs:
-        check_traces(named.scenario, scenario.parent)
+        check_traces(named.scenario, folder)
     return runs
 
 
@@ -188,7 +224,14 @@ def _changed(named: Named, seed: int | None, duration: str | None, trace: Path |
     return Named(named.name, scenario)
 
 
-def _played(named: Named, folder: Path, catalogue: Path | None, *, keep_log: bool) -> Result:
+def _played(
+    named: Named,
+    folder: Path,
+    catalogue: Path | None,
+    changes: Sequence[ReplayedChange],
+    *,
+    keep_log: bool,
+) -> Result:
     clock = RealClock()
     start = clock.monotonic()
     with _Bar(named.name) as bar:
@@ -199,6 +242,7 @@ def _played(named: Named, folder: Path, catalogue: Path | None, *, keep_log: boo
             reading=bar.reading,
             keep_log=keep_log,
             catalogue=catalogue,
+            replayed=changes,
         )
     took = clock.monotonic() - start
     for text in result.notes:

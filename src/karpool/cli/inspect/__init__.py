@@ -1,1 +1,1 @@
-"""Commands that read: plan, capacity, explain, get, top, snapshot. Start with `plan`."""
+"""Commands that read: plan, capacity, explain, get, top. Start with `plan`."""

@@ -1,0 +1,1 @@
+"""Commands that write what a cluster holds into a file: `snapshot`, `record`, `support-bundle`."""

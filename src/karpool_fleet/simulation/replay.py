@@ -1,0 +1,317 @@
+"""A file of a real cluster becomes a scenario: how it begins, and what people did to it from then on.
+
+Of a recording, what people and their tools write is played again: workloads with their replicas, pods that
+no workload made, budgets, pools. What clusters do by themselves is left to the embedded one: pods of
+workloads, nodes, claims. Jobs run as long as theirs did.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from karpool.kube.snapshots.recording import (
+    RecordedChange,
+    Recording,
+    SavedCluster,
+    read_saved_cluster,
+)
+from karpool.model import durations
+from karpool.model.catalogue.catalogue import Catalogue, capacity_type_of
+from karpool.model.catalogue.files import shipped_provider, shipped_zones
+from karpool.model.karpenter.objects import ON_DEMAND
+from karpool.model.kubernetes import api_resources as api
+from karpool.model.kubernetes.api_resources import ApiResource
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool_fleet.clusters.fleet_file import ClusterSpec
+from karpool_fleet.clusters.live import catalogue_of
+from karpool_fleet.clusters.restored import NODE_CLASS, RUNS_ON, region_of
+from karpool_fleet.clusters.strict_file import FleetError
+from karpool_fleet.kubelet.kubelet import RUN_SECONDS
+from karpool_fleet.simulation.figures import FIGURES, FigureSeries, Result
+from karpool_fleet.simulation.scenario_file import Named, Scenario, Variant
+
+Object = dict[str, Any]
+Key = tuple[str, str, str]  # kind, namespace, name
+
+CLUSTER = "recorded"
+AHEAD = "6h"  # how far a snapshot is played when nobody says
+# Policies beside each other, since that is the question; a scenario file may ask another.
+POLICIES = ("WhenEmpty", "Balanced", "WhenEmptyOrUnderutilized")
+# What people write. ReplicaSets and Jobs count only where no other workload makes them.
+_WRITTEN = {
+    resource.kind: resource
+    for resource in (
+        api.NAMESPACES,
+        api.PRIORITYCLASSES,
+        api.STORAGECLASSES,
+        api.PVS,
+        api.PVCS,
+        api.RESOURCEQUOTAS,
+        api.PDBS,
+        api.NODEOVERLAYS,
+        api.NODEPOOLS,
+        api.DEPLOYMENTS,
+        api.REPLICASETS,
+        api.STATEFULSETS,
+        api.DAEMONSETS,
+        api.JOBS,
+        api.PODS,
+    )
+}
+_MAKERS = frozenset(
+    ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")
+)  # that the embedded world has
+
+
+@dataclass(frozen=True)
+class ReplayedChange:
+    """At this second an object is as here, or gone (None). One with a status alone has come to its end."""
+
+    at: float
+    resource: ApiResource
+    namespace: str
+    name: str
+    object: Object | None = None
+
+
+@dataclass
+class Replay:
+    """A recording, ready to be played: what is done when, and what was."""
+
+    scenario: Scenario
+    changes: list[ReplayedChange] = field(default_factory=list)
+    recorded: Result | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def named(self) -> list[Named]:
+        return [Named(variant.name, _with(self.scenario, variant)) for variant in self.scenario.variants]
+
+
+def read_snapshot(path: Path, catalogue: Path | None = None) -> Replay:
+    """What comes of a cluster as a file has it, when nobody changes anything any more."""
+    saved = read_saved_cluster(path)
+    return Replay(_scenario(path, saved, AHEAD, catalogue))
+
+
+def read_recording(path: Path, catalogue: Path | None = None, duration: str | None = None) -> Replay:
+    """All of it, or as much as `duration` says. Raises SnapshotError, FleetError."""
+    recording = Recording(path)
+    saved = read_saved_cluster(path)
+    changes = list(recording.changes())
+    seconds = max((change.t for change in changes), default=0.0)
+    if seconds < 1:
+        raise FleetError(f"{path}: has nothing after its first moment; --from-snapshot begins with it")
+    length = durations.show(round(seconds))
+    if duration is not None:
+        if durations.seconds(duration) > seconds:
+            raise FleetError(f"--duration: {duration!r}: the recording is {length} long; give that or less")
+        seconds = durations.seconds(duration)
+        changes = [change for change in changes if change.t <= seconds]
+    replay = Replay(_scenario(path, saved, durations.show(round(seconds)), catalogue))
+    if recording.cut:
+        replay.notes.append(f"{path}: ends within a line; {length} of it are whole")
+    replay.changes = list(_played(changes, _lives(changes)))
+    region_catalogue = catalogue_of(replay.scenario.clusters[0], catalogue)
+    replay.recorded = _as_recorded(changes, seconds, region_catalogue)
+    return replay
+
+
+def _scenario(path: Path, saved: SavedCluster, duration: str, catalogue: Path | None) -> Scenario:
+    region, zones = region_of(saved.objects)
+    if not region:
+        raise FleetError(f"{path}: no node says its region (label topology.kubernetes.io/region); add it")
+    if catalogue is None:
+        if not shipped_provider(region):
+            raise FleetError(f"{path}: region: {region!r} is not in the catalogue; give one with --catalogue")
+        zones = [zone for zone in zones if zone in shipped_zones(region)]
+    has_pools = any(obj["kind"] == "NodePool" for obj in saved.objects)
+    cluster = ClusterSpec(
+        name=CLUSTER,
+        region=region,
+        zones=zones,
+        autoscaler="karpenter" if has_pools else "none",
+        snapshot=str(path.absolute()),
+    )
+    return Scenario(
+        title=f"{saved.name or path.name} under each consolidation policy",
+        duration=duration,
+        sample=durations.show(max(60, round(durations.seconds(duration) / 300))),
+        clusters=[cluster],
+        controllers={"consolidator": {"interval": "1m"}},
+        variants=[
+            Variant(name=policy, set={"controllers": {"consolidator": {"policy": policy}}})
+            for policy in POLICIES
+        ],
+    )
+
+
+def _with(scenario: Scenario, variant: Variant) -> Scenario:
+    consolidator = variant.set["controllers"]["consolidator"]
+    merged = {**scenario.controllers["consolidator"], **consolidator}
+    return msgspec.structs.replace(scenario, controllers={"consolidator": merged})
+
+
+# What people did
+
+
+def _key(change: RecordedChange) -> Key | None:
+    if change.put is not None:
+        metadata = change.put["metadata"]
+        return change.put["kind"], metadata.get("namespace", ""), metadata["name"]
+    if change.gone is not None:
+        return change.gone.kind, change.gone.namespace, change.gone.name
+    return None
+
+
+def _controller(obj: Object) -> Mapping[str, Any]:
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
+def _lives(changes: Iterable[RecordedChange]) -> dict[Key, float]:
+    """How long the pods of each Job ran: the median of those whose end was seen."""
+    running: dict[Key, tuple[Key, float]] = {}  # pod -> its Job, since when
+    ran: dict[Key, list[float]] = {}
+    for change in changes:
+        key = _key(change)
+        if key is None or key[0] != "Pod":
+            continue
+        if change.put is None:
+            if key in running:
+                job, since = running.pop(key)
+                ran.setdefault(job, []).append(change.t - since)
+        elif change.put.get("spec", {}).get("nodeName") and key not in running:
+            owner = _controller(change.put)
+            if owner.get("kind") == "Job":
+                running[key] = ("Job", key[1], str(owner.get("name"))), change.t
+    return {job: sorted(times)[len(times) // 2] for job, times in ran.items()}
+
+
+def _played(changes: Iterable[RecordedChange], lives: Mapping[Key, float]) -> Iterable[ReplayedChange]:
+    before: dict[Key, bytes] = {}  # what people wrote last
+    at_work: set[Key] = set()  # pods of Jobs that were there at the start
+    for change in changes:
+        key = _key(change)
+        if key is None or key[0] not in _WRITTEN:
+            continue
+        kind, namespace, name = key
+        resource = _WRITTEN[kind]
+        if change.put is None:
+            if key in at_work:
+                at_work.remove(key)
+                yield ReplayedChange(change.t, resource, namespace, name, {"status": {"phase": "Succeeded"}})
+            elif before.pop(key, None) is not None and change.t > 0:
+                yield ReplayedChange(change.t, resource, namespace, name)
+            continue
+        if (maker := _controller(change.put).get("kind")) in _MAKERS:
+            if maker == "Job" and change.t == 0:
+                at_work.add(key)
+            continue
+        obj = _as_written(change.put, lives.get(key))
+        text = msgspec.json.encode(obj, order="sorted")
+        if before.get(key) == text or (kind == "Pod" and key in before):
+            continue  # pods cannot be changed, only made
+        before[key] = text
+        if change.t > 0:
+            yield ReplayedChange(change.t, resource, namespace, name, obj)
+
+
+def _as_written(recorded: Object, runs: float | None) -> Object:
+    """What its author sent, as far as it can be known."""
+    metadata = {
+        key: recorded["metadata"][key]
+        for key in ("name", "namespace", "labels", "annotations")
+        if recorded["metadata"].get(key)
+    }
+    rest = {key: value for key, value in recorded.items() if key not in ("metadata", "status")}
+    kind, spec = recorded["kind"], dict(recorded.get("spec") or {})
+    if kind == "NodePool":
+        template = spec.get("template") or {}
+        spec["template"] = {**template, "spec": {**(template.get("spec") or {}), "nodeClassRef": NODE_CLASS}}
+    elif kind == "Pod":
+        spec.pop("nodeName", None)
+        metadata["annotations"] = {**metadata.get("annotations", {}), RUN_SECONDS: RUNS_ON}
+    elif kind == "Job":
+        spec = _job_spec(spec, runs)
+    elif kind in ("StatefulSet", "DaemonSet"):
+        spec["updateStrategy"] = {"type": "OnDelete"}
+    elif kind == "PersistentVolumeClaim":
+        spec.pop("volumeName", None)
+    return {**rest, "metadata": metadata, **({"spec": spec} if spec else {})}
+
+
+_UNIQUE_LABELS = re.compile(r"(batch\.kubernetes\.io/)?(controller-uid|job-name)\Z")
+
+
+def _job_spec(spec: Object, runs: float | None) -> Object:
+    """With a selector of its own, since the one in the file was made from a uid."""
+    template = spec.get("template") or {}
+    metadata = template.get("metadata") or {}
+    labels = {k: v for k, v in (metadata.get("labels") or {}).items() if not _UNIQUE_LABELS.match(k)}
+    annotations = {
+        **(metadata.get("annotations") or {}),
+        RUN_SECONDS: str(max(1, round(runs))) if runs is not None else RUNS_ON,
+    }
+    made = {**template, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
+    return {key: value for key, value in spec.items() if key != "selector"} | {"template": made}
+
+
+# What was
+
+
+def _as_recorded(changes: Iterable[RecordedChange], seconds: float, catalogue: Catalogue) -> Result:
+    """Nodes and their list prices, as they were; what a recording does not tell is not known."""
+    prices: dict[str, float] = {}
+    figures: dict[str, float | None] = dict.fromkeys(FIGURES)
+    spent = node_seconds = since = 0.0
+    most, unpriced = 0, 0
+    steps: list[tuple[float, float, int]] = []  # when, dollars an hour, nodes
+    for change in changes:
+        key = _key(change)
+        if key is None or key[0] != "Node" or (change.put is not None) == (key[2] in prices):
+            continue
+        spent += sum(prices.values()) * (change.t - since) / 3600
+        node_seconds += len(prices) * (change.t - since)
+        since = change.t
+        if change.put is not None:
+            price = _price(change.put, catalogue)
+            unpriced += price is None
+            prices[key[2]] = price or 0.0
+        else:
+            del prices[key[2]]
+        most = max(most, len(prices))
+        steps.append((change.t, sum(prices.values()), len(prices)))
+    steps.append((seconds, sum(prices.values()), len(prices)))
+    spent += sum(prices.values()) * (seconds - since) / 3600
+    node_seconds += len(prices) * (seconds - since)
+    figures |= {
+        "cost": spent,
+        "costPerHour": spent / seconds * 3600,
+        "nodesMean": node_seconds / seconds,
+        "nodesMost": float(most),
+        "nodesEnd": float(len(prices)),
+    }
+    note = f"{unpriced} nodes have no price and cost nothing in what was recorded"
+    return Result(
+        "recorded",
+        0,
+        seconds,
+        figures,
+        {CLUSTER: figures},
+        [at for at, _, _ in steps],
+        {
+            "costPerHour": FigureSeries("cost", "$ per hour", [dollars for _, dollars, _ in steps]),
+            "nodes": FigureSeries("nodes", "nodes", [count for _, _, count in steps]),
+        },
+        notes=(note,) if unpriced else (),
+    )
+
+
+def _price(node: Object, catalogue: Catalogue) -> float | None:
+    labels = node["metadata"].get("labels") or {}
+    kind = capacity_type_of(labels) or ON_DEMAND
+    return catalogue.price(labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), kind)
