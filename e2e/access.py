@@ -36,6 +36,7 @@ ACCOUNTS = (
     Account("estimator", ("estimator-access",), "karpool-estimator", ("elastic", "static")),
     Account("scheduler-ours", ("karmada-access",), "karpool-scheduler", ("karmada",)),
     Account("descheduler-ours", ("karmada-access",), "karpool-descheduler", ("karmada",)),
+    Account("cluster-summary", ("cluster-summary-access",), "karpool-cluster-summary", ("karmada",)),
     Account("gpu-scaler", ("gpu-scaler",), "karpool-gpu-scaler", ("elastic",)),
     Account("consolidator", ("consolidator",), "karpool-consolidator", ("elastic",)),
     Account("planner", ("reader",), "karpool-reader", ("elastic",), is_shared=True),

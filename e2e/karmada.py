@@ -130,10 +130,9 @@ def karmada(
         kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
         running.callback(_aggregated(built, server, kubectl, etcd_url).kill)
         running.callback(_webhook(built, server, kubectl).kill)
-        controllers = _controllers(built, server) if propagates else None
-        if controllers is not None:
-            running.callback(controllers.kill)
-        yield Karmada(server, kubectl, controllers)
+        control = Karmada(server, kubectl, controllers(built, server) if propagates else None)
+        running.callback(lambda: control.controllers.kill() if control.controllers is not None else None)
+        yield control
 
 
 def _aggregated(built: Built, server: ApiServer, kubectl: Kubectl, etcd_url: str) -> Program:
@@ -283,7 +282,7 @@ def _webhook(built: Built, server: ApiServer, kubectl: Kubectl) -> Program:
     return program
 
 
-def _controllers(built: Built, server: ApiServer) -> Program:
+def controllers(built: Built, server: ApiServer, flags: Sequence[str] = ()) -> Program:
     health = free_port()
     program = Program(
         "karmada-controller-manager",
@@ -295,6 +294,7 @@ def _controllers(built: Built, server: ApiServer) -> Program:
             "--metrics-bind-address=0",
             f"--health-probe-bind-address=127.0.0.1:{health}",
             "--feature-gates=AllAlpha=true,AllBeta=true",
+            *flags,
         ],
         server.folder / "karmada-controller-manager.log",
     )

@@ -19,6 +19,7 @@ NOT_READING = {
     "apply",  # acts on what it reads, so never on a file
     "catalogue",  # shows what is shipped
     "cluster",
+    "cluster-summary",
     "completion",
     "contract",  # its command that reads a cluster does
     "consolidator",

@@ -52,6 +52,11 @@ VALUES: Object = {
         "kubeconfig": {"secretName": "karpool-descheduler-kubeconfig"},
         "estimators": _CLIENT,
     },
+    "clusterSummary": {
+        "enabled": True,
+        "kubeconfig": {"secretName": "karpool-cluster-summary-kubeconfig"},
+        "estimators": _CLIENT,
+    },
     "consolidator": {"enabled": True, "dryRun": False},
     "gpuScaler": {"enabled": True},
     "dashboard": {
@@ -88,8 +93,12 @@ FOLDERS = {
     "estimator-access": Folder(("estimator",), HOST, ("render=access",)),
     "scheduler": Folder(("scheduler",), HOST),
     "descheduler": Folder(("descheduler",), HOST),
+    "cluster-summary": Folder(("cluster-summary",), HOST),
+    "cluster-summary-access": Folder(("cluster-summary",), HOST, ("render=access",)),
     "karmada-access": Folder(("scheduler", "descheduler"), HOST, ("render=access",)),
-    "host-monitors": Folder(("estimator", "scheduler", "descheduler"), HOST, monitors=True),
+    "host-monitors": Folder(
+        ("estimator", "scheduler", "descheduler", "cluster-summary"), HOST, monitors=True
+    ),
     "member-monitors": Folder(("consolidator", "gpu-scaler", "dashboard"), MEMBER, monitors=True),
 }
 

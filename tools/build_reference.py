@@ -41,10 +41,11 @@ from karpool.manager.options import OptionField, Options, option_fields
 from karpool.manager.readiness import ManagerStatus
 from karpool.scheduler.controller.controller import QUEUE
 from karpool.scheduler.controller.metrics import SchedulerMetrics
-from karpool.scheduler.controller.options import DeschedulerOptions, SchedulerOptions
+from karpool.scheduler.controller.options import ClusterSummaryOptions, DeschedulerOptions, SchedulerOptions
 from karpool.scheduler.descheduler.descheduler import Descheduler
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.metrics import PromiseMetrics, follow_estimators
+from karpool.scheduler.summaries.summary_writer import SummaryMetrics
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 _NO_EFFECT = "Accepted for compatibility; has no effect."
@@ -182,6 +183,10 @@ def _descheduler(registry: CollectorRegistry) -> None:
     Descheduler(environment, cast(Any, None))
 
 
+def _cluster_summary(registry: CollectorRegistry) -> None:
+    SummaryMetrics(registry)
+
+
 def _gpu(registry: CollectorRegistry) -> None:
     ScaleUpMetrics(registry)
     QueueMetrics(registry, COMPONENT, float)
@@ -201,6 +206,7 @@ PROCESSES: dict[str, Callable[[CollectorRegistry], None]] = {
     "karpool estimator": _estimator,
     "karpool scheduler": _scheduler,
     "karpool descheduler": _descheduler,
+    "karpool cluster-summary": _cluster_summary,
     "karpool consolidator": _consolidator,
     "karpool gpu-scaler": _gpu,
     "karpool dashboard": _dashboard,
@@ -265,6 +271,7 @@ OPTIONS: tuple[type[Options], ...] = (
     EstimatorOptions,
     SchedulerOptions,
     DeschedulerOptions,
+    ClusterSummaryOptions,
     ConsolidatorOptions,
     GpuScalerOptions,
     DashboardOptions,

@@ -14,6 +14,7 @@ CONTROLLERS = (
     "estimator",
     "scheduler",
     "descheduler",
+    "cluster-summary",
     "consolidator",
     "consolidator-planning",
     "gpu-scaler",
@@ -137,7 +138,7 @@ def test_network_policies_open_only_the_ports_in_use(folder: str) -> None:
     assert opened == {"estimator": {"metrics", "grpc"}, "dashboard": {"web"}}.get(folder, {"metrics"})
     assert all(rule.get("from") for rule in policy["spec"]["ingress"])
     left = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
-    estimators = {10352} if folder in ("scheduler", "descheduler") else set()
+    estimators = {10352} if folder in ("scheduler", "descheduler", "cluster-summary") else set()
     assert left == {53, 443, 6443, 5443} | estimators
 
 
@@ -154,6 +155,14 @@ def test_the_values_of_the_chart_name_every_key_of_its_schema() -> None:
     schema = json.loads((chart / "values.schema.json").read_text())
     values = yaml.safe_load((chart / "values.yaml").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)
-    for name in ("estimator", "scheduler", "descheduler", "consolidator", "gpuScaler", "dashboard"):
+    for name in (
+        "estimator",
+        "scheduler",
+        "descheduler",
+        "clusterSummary",
+        "consolidator",
+        "gpuScaler",
+        "dashboard",
+    ):
         own = set(schema["properties"][name]["properties"]) - set(values)
         assert own | {"settings"} == set(values[name]) - set(values) | {"settings"}, name

@@ -32,6 +32,7 @@ from karpool.provisioning.placeholders.writes import create_missing
 from karpool.scheduler.descheduler.descheduler import Descheduler
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from karpool.scheduler.estimates.estimator_client import EstimatorSettings, service_resolver
+from karpool.scheduler.summaries.summary_writer import ClusterSummaryWriter
 from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer
@@ -47,6 +48,7 @@ from tests.fleet.living import play, until
 from tests.gpu.whole import COMPONENT, Story, gpu_pool, worker
 from tests.scheduler.acting import Stage, binding
 from tests.scheduler.acting import play as play_karmada
+from tests.scheduler.test_summaries_show_what_could_come import CAPACITY, Source, shows
 
 _RESOURCES = {
     "Namespace": NAMESPACES,
@@ -79,7 +81,9 @@ async def install(admin: Client, *names: str) -> None:
             await admin.create(_RESOURCES[obj["kind"]], obj)
 
 
-async def lead_and_speak(client: Client, lease: str, namespace: str, *, leads: bool = True) -> None:
+async def lead_and_speak(
+    client: Client, lease: str, namespace: str, *, leads: bool = True, speaks: bool = True
+) -> None:
     """What every process does besides its work."""
 
     async def led(leadership: Leadership) -> None:
@@ -87,6 +91,8 @@ async def lead_and_speak(client: Client, lease: str, namespace: str, *, leads: b
 
     if leads:
         await LeaseElector(client, lease, namespace=namespace).run(led)
+    if not speaks:
+        return
     recorder = EventRecorder(client, "karpool")
     for _ in range(2):  # the second time the first is counted up
         recorder.record(ObjectReference("v1", "Pod", "default", "web", "1"), "Normal", "Tested", "twice")
@@ -157,6 +163,27 @@ def test_the_descheduler_does_its_work_under_its_roles() -> None:
         stop = Stop()
         running = asyncio.create_task(Manager.of(client, lambda env: Descheduler(env, Stuck())).run(stop))
         await asyncio.sleep(5)
+        stop.set()
+        await running
+
+    play_karmada(story)
+    judge(guard)
+
+
+def test_the_summary_writer_does_its_work_under_its_roles() -> None:
+    guard = guard_of("cluster-summary-access", "karpool-cluster-summary")
+
+    async def story(stage: Stage) -> None:
+        put_between(stage.control, guard, "cluster-summary")
+        await stage.admin.create(NAMESPACES, {"metadata": {"name": "karmada-system"}})
+        await stage.join("m1", 0)
+        client = stage.control.client("cluster-summary")
+        await lead_and_speak(client, "karpool-cluster-summary", "karmada-system", speaks=False)
+        await service_resolver(client, EstimatorSettings())("m1")
+        stop, source = Stop(), Source(m1=CAPACITY)
+        writer = Manager.of(client, lambda environment: ClusterSummaryWriter(environment, source))
+        running = asyncio.create_task(writer.run(stop))
+        await stage.until(lambda: shows(stage, 62.5))
         stop.set()
         await running
 

@@ -109,7 +109,9 @@ def test_planning_and_capacity_work(karpool, tmp_path: Path) -> None:
     assert capacity.returncode == 0, capacity.stderr
 
 
-@pytest.mark.parametrize("command", ["estimator", "scheduler", "descheduler", "consolidator", "gpu-scaler"])
+@pytest.mark.parametrize(
+    "command", ["estimator", "scheduler", "descheduler", "cluster-summary", "consolidator", "gpu-scaler"]
+)
 def test_controllers_start_as_far_as_their_help(karpool, command: str) -> None:
     done = karpool(command, "--help")
     assert (done.returncode, done.stderr) == (0, "")

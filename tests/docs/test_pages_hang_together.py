@@ -14,7 +14,10 @@ DOCS = ROOT / "docs"
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 # Of other programs, or of every program.
-OTHERS = {"--set", "--build-arg", "--flag", "--help", "--expendable-pods-priority-cutoff"}
+OTHERS = {"--set", "--build-arg", "--flag", "--help", "--expendable-pods-priority-cutoff"} | {
+    "--enable-cluster-resource-modeling",  # of karmada-controller-manager
+    "--cluster-status-update-frequency",
+}
 _PROGRAMS = (
     "helm",
     "kubectl",

@@ -41,6 +41,7 @@ LEFT_OUT = 6  # the image (Podman, a registry), the fleet of real systems, the a
 ANYWHERE = {
     "estimator": ("--server-port=0", "--metrics-bind-address=0", "--health-probe-bind-address=0"),
     "scheduler": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
+    "cluster-summary": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
     "descheduler": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
     "consolidator": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
     "gpu-scaler": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),

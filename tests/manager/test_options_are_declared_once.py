@@ -25,7 +25,12 @@ from karpool.manager.options import (
     read_options,
 )
 from karpool.scheduler.controller.controller import SchedulerSettings
-from karpool.scheduler.controller.options import DecisionOptions, DeschedulerOptions, SchedulerOptions
+from karpool.scheduler.controller.options import (
+    ClusterSummaryOptions,
+    DecisionOptions,
+    DeschedulerOptions,
+    SchedulerOptions,
+)
 from karpool.scheduler.descheduler.descheduler import DeschedulerSettings
 from karpool.scheduler.descheduler_process import descheduler_settings
 from karpool.scheduler.process import scheduler_settings
@@ -37,6 +42,7 @@ EVERY = (
     EstimatorOptions,
     SchedulerOptions,
     DeschedulerOptions,
+    ClusterSummaryOptions,
     DecisionOptions,
     DashboardOptions,
 )
@@ -133,7 +139,15 @@ def test_every_option_has_a_flag_of_its_own_and_says_what_it_is_for(options):
     "module",
     [
         f"karpool.cli.run.{name}"
-        for name in ("gpu_scaler", "consolidator", "estimator", "scheduler", "descheduler", "dashboard")
+        for name in (
+            "gpu_scaler",
+            "consolidator",
+            "estimator",
+            "scheduler",
+            "descheduler",
+            "cluster_summary",
+            "dashboard",
+        )
     ],
 )
 def test_help_needs_nothing_heavy(module):

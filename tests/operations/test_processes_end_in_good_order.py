@@ -19,7 +19,7 @@ from karpool_fleet.apiserver.serve.http import serve
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer
 
-LEADERS = ("scheduler", "descheduler", "consolidator", "gpu-scaler")
+LEADERS = ("scheduler", "descheduler", "cluster-summary", "consolidator", "gpu-scaler")
 
 
 def free_port() -> int:

@@ -164,6 +164,6 @@ def test_the_checked_in_modules_are_what_the_schema_gives(tmp_path):
     subprocess.run([sys.executable, script, tmp_path], check=True)
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*_pb2.py*"))
 
-    assert len(made) == 8
+    assert len(made) == 10
     for path in made:
         assert (tmp_path / path).read_text() == (ROOT / "src" / path).read_text(), path

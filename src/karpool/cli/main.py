@@ -38,6 +38,11 @@ _COMMANDS: Table = {
         "contract",
         "Look at what was contracted, and tell other clusters under it what runs here.",
     ),
+    "cluster-summary": (
+        "karpool.cli.run.cluster_summary",
+        "cluster_summary",
+        "Show an unmodified karmada-scheduler what could be launched.",
+    ),
     "completion": ("karpool.cli.completion", "completion", "Print a shell completion script."),
     "consolidator": (
         "karpool.cli.run.consolidator",

@@ -8,14 +8,16 @@ what arrived are taken from the rest.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import Component, ReplicaNodeClaim, ReplicaRequirements
 from karpool.model.kubernetes.meta import SelectorRequirement
 from karpool.model.requirements import NodeSelector
 from karpool.model.taints import Toleration
 from karpool.wire.proto import estimator_pb2 as pb
+from karpool.wire.proto import summary_pb2
 from karpool.wire.requests import ArrivedReplicas, AssumedWorkload, RoomParts, WorkloadReference
 from karpool.wire.server_protocol import parse
 
@@ -31,6 +33,15 @@ class EstimateAnswer:
     value: int
     arrived: tuple[ArrivedReplicas, ...] = ()
     parts: RoomParts | None = None  # None: the server does not say
+
+
+@dataclass(frozen=True, slots=True)
+class CapacitySummary:
+    """A cluster as sums: thousandths of cpu, whole units of everything else."""
+
+    allocatable: Mapping[str, int]  # of nodes that are there
+    allocated: Mapping[str, int]
+    potential: Mapping[str, int]  # of nodes that are coming or could be launched, at the very most
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,3 +217,18 @@ def _varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def read_summary(data: bytes) -> CapacitySummary:
+    """Raises Malformed, and Invalid for an amount below zero."""
+    message = parse(summary_pb2.SummarizeResponse, data)
+    amounts = {
+        "allocatable": dict(message.allocatable),
+        "allocated": dict(message.allocated),
+        "potential": dict(message.potential),
+    }
+    for part, units_by_name in amounts.items():
+        for name, units in units_by_name.items():
+            if units < 0:
+                raise Invalid(f"{part}.{name}", units, "an amount of a summary is not below zero")
+    return CapacitySummary(**amounts)

@@ -33,6 +33,18 @@
 {{- end }}
 {{- end }}
 
+{{- define "karpool.options.clusterSummary" -}}
+{{- with .interval }}
+- {{ printf "--interval=%s" . | quote }}
+{{- end }}
+{{- with .withdrawAfter }}
+- {{ printf "--withdraw-after=%s" . | quote }}
+{{- end }}
+{{- with .maxStaleness }}
+- {{ printf "--max-staleness=%s" . | quote }}
+{{- end }}
+{{- end }}
+
 {{- define "karpool.options.consolidator" -}}
 {{- with .region }}
 - {{ printf "--region=%s" . | quote }}

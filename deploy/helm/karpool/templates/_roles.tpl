@@ -87,6 +87,11 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [work.karmada.io], resources: [clusterresourcebindings, resourcebindings], verbs: [get, list, patch, watch]}
 {{- end }}
 
+{{- define "karpool.rules.clusterSummary" -}}
+- {apiGroups: [cluster.karmada.io], resources: [clusters], verbs: [list, watch]}
+- {apiGroups: [cluster.karmada.io], resources: [clusters/status], verbs: [patch]}
+{{- end }}
+
 {{- define "karpool.rules.planning" -}}
 - {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods, podtemplates, resourcequotas], verbs: [list, watch]}
 - {apiGroups: [apps], resources: [daemonsets, deployments, replicasets, statefulsets], verbs: [list, watch]}

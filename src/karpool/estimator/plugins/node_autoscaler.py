@@ -12,6 +12,7 @@ from operator import or_
 from typing import Any, Protocol, runtime_checkable
 
 from karpool.cluster.aspects import NO_ASPECTS, Aspect
+from karpool.cluster.snapshot import Snapshot
 from karpool.estimator.plugins.interface import (
     UNLIMITED,
     CapacityPart,
@@ -25,6 +26,7 @@ from karpool.estimator.plugins.interface import (
 from karpool.estimator.plugins.node_resource import existing_nodes, has_components
 from karpool.estimator.question import EstimateQuestion
 from karpool.kube.watched import WatchedKind
+from karpool.model.resources import Resources, total
 
 NAME = "NodeAutoscalerEstimator"
 
@@ -46,6 +48,13 @@ class CapacityProvider(Protocol):
 @runtime_checkable
 class ProvidesSets(Protocol):
     def estimate_components(self, question: EstimateQuestion, /) -> Estimate: ...
+
+
+@runtime_checkable
+class HasCeiling(Protocol):
+    """A source or a provider that sees nodes to come, and says how much they hold at the very most."""
+
+    def ceiling(self, snapshot: Snapshot, /) -> Resources: ...
 
 
 class NodeAutoscalerEstimator:
@@ -79,6 +88,11 @@ class NodeAutoscalerEstimator:
                 0, EstimateCode.UNSCHEDULABLE, ("no enough resources", *found.reasons), found.parts
             )
         return found
+
+    def ceiling(self, snapshot: Snapshot) -> Resources:
+        """What the providers could add of every resource; one that cannot say adds nothing."""
+        ceilings = [provider.ceiling for provider in self.providers if isinstance(provider, HasCeiling)]
+        return total(ceiling(snapshot) for ceiling in ceilings)
 
     def _sum(
         self, question: EstimateQuestion, asked: Sequence[Callable[[EstimateQuestion], Estimate]]

@@ -25,6 +25,7 @@ from karpool.model.catalogue.catalogue import capacity_type_of
 from karpool.model.karpenter.objects import ON_DEMAND
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.resources import Resources, add, maximum
 from karpool.packing.counting.count import fits
 from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.fit_reasons import explain_nodes
@@ -108,6 +109,17 @@ class ClusterAutoscalerProvider:
             fit = _take(rooms, [replace(group, replicas=group.replicas * middle) for group in wanted])
             low, high = (middle, high) if fit is not None else (low, middle - 1)
         return Estimate(low, parts=(CapacityPart(self.name, low),))
+
+    def ceiling(self, snapshot: Snapshot) -> Resources:
+        """Of every resource, what machines asked for and machines below the maximum sizes hold at most."""
+        rooms = [self._room(snapshot, group) for group in snapshot.node_groups.groups.values()]
+        total: Resources = {}
+        for room in self._after_waiting(rooms, snapshot, self._clock.now()):
+            largest: Resources = {}
+            for row in room.rows:
+                maximum(largest, row.allocatable)
+            add(total, {name: units * (room.coming + room.new) for name, units in largest.items()})
+        return total
 
     def failing(self) -> list[LaunchFailure]:
         return self.failures.current(self._clock.now())

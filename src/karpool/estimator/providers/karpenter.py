@@ -41,6 +41,7 @@ from karpool.estimator.providers.packed_capacity import (
 from karpool.estimator.question import EstimateQuestion
 from karpool.kube.clock import Clock
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.resources import PODS, Resources, add
 from karpool.packing.counting.count import MANY, fits, in_play
 from karpool.packing.counting.first_fit import NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
@@ -148,6 +149,18 @@ class KarpenterProvider:
         reasons = () if sets else ("no complete set fits on nodes that are coming or could be launched",)
         parts = (CapacityPart(self.name, sets, reasons=reasons),)
         return _unless_unknown(snapshot, Estimate(sets, parts=parts, reasons=_remarks(snapshot)))
+
+    def ceiling(self, snapshot: Snapshot) -> Resources:
+        """Of every resource, what nodes that are coming or could be launched hold at the very most."""
+        moment, now = self.moment(snapshot), self._clock.now()
+        skip = {*moment.failed, *self.failures.probed_pools(now)}
+        total = moment.new.ceiling(snapshot.usage, nodes_max=self._nodes_max, skip=skip)
+        if moment.probe is not None and self._trying is not None:
+            add(total, self._trying.capacity.ceiling(snapshot.usage, nodes_max=1, skip=moment.failed))
+        is_new = np.array([not node.twin for node in moment.coming], dtype=np.bool_)
+        rows = moment.rows
+        add(total, {name: int(rows.free(name)[is_new].sum()) for name in (*rows.resources, PODS)})
+        return total
 
     def failing(self) -> list[LaunchFailure]:
         """Pools and offerings that do not count at present."""

@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha import reflection
 
 from karpool.estimator.serving.member import MemberEstimator
 from karpool.estimator.serving.service import EstimatorService
-from karpool.wire.requests import ESTIMATOR, EXPLAINER, ROOM_WATCHER
+from karpool.wire.requests import ESTIMATOR, EXPLAINER, ROOM_WATCHER, SUMMARIZER
 from karpool.wire.server_protocol import MESSAGE_BYTES_MAX
 from karpool.wire.server_tls import TlsFiles, server_credentials
 
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-SERVICES = ("", ESTIMATOR, EXPLAINER, ROOM_WATCHER)
+SERVICES = ("", ESTIMATOR, EXPLAINER, ROOM_WATCHER, SUMMARIZER)
 POLL_SECONDS = 0.1
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -70,7 +70,7 @@ class EstimatorServer:
         server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=self._concurrent)
         server.add_generic_rpc_handlers(self._service.handlers())
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        services = (ESTIMATOR, EXPLAINER, ROOM_WATCHER, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        services = (*filter(None, SERVICES), health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(services, server)
         self.port = self._listen(server)
         for name in (*SERVICES, *self._members):

@@ -18,17 +18,19 @@ from karpool.estimator.plugins.interface import CANNOT_TELL, EstimateCode
 from karpool.estimator.serving import explain
 from karpool.estimator.serving.member import MemberEstimator
 from karpool.estimator.serving.metrics import Call, EstimatorMetrics
+from karpool.estimator.serving.summary import summarize
 from karpool.estimator.serving.unschedulable import UnsupportedKind
 from karpool.kube.clock import Clock, RealClock
 from karpool.kube.decision_id import HEADER, KEY
 from karpool.kube.errors import KubeError, NotFound, StatusError
 from karpool.model.errors import Invalid
 from karpool.wire import server_protocol
-from karpool.wire.proto import explain_pb2, room_pb2
+from karpool.wire.proto import explain_pb2, room_pb2, summary_pb2
 from karpool.wire.requests import (
     ESTIMATOR,
     EXPLAINER,
     ROOM_WATCHER,
+    SUMMARIZER,
     ArrivedReplicas,
     EstimateRequest,
     RoomParts,
@@ -127,6 +129,7 @@ class EstimatorService:
             _handler(ESTIMATOR, estimator),
             _handler(EXPLAINER, {"Explain": self.explain}),
             _handler(ROOM_WATCHER, {"AwaitRoom": self.await_room}),
+            _handler(SUMMARIZER, {"Summarize": self.summarize}),
         ]
 
     async def max_available_replicas(self, data: bytes, context: Context) -> bytes:
@@ -179,6 +182,18 @@ class EstimatorService:
             return room_pb2.AwaitRoomResponse(generation=generation).SerializeToString()
         except Exception as error:
             return await self._refuse("AwaitRoom", error, context)
+
+    async def summarize(self, data: bytes, context: Context) -> bytes:
+        try:
+            member = self._member(server_protocol.parse(summary_pb2.SummarizeRequest, data).cluster)
+            if reason := member.not_ready():
+                raise ClusterNotSynced(reason)
+            if member.stale:
+                raise ClusterNotSynced(f"not heard of for {member.staleness():.0f} s")
+            snapshot = member.cluster.snapshot(self._clock.now())
+            return summarize(snapshot, member.framework.plugins).SerializeToString()
+        except Exception as error:
+            return await self._refuse("Summarize", error, context)
 
     async def _estimated(
         self,

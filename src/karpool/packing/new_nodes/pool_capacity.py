@@ -19,10 +19,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.resources import Resources, add
 from karpool.packing.new_nodes.compiled_shapes import CompiledShapes
 from karpool.packing.new_nodes.node_plan import NodePlan, PoolCapacity, Usage
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.new_nodes.pack import in_order
+from karpool.packing.new_nodes.pool_ceiling import pool_ceiling
 
 
 class NewNodeCapacity:
@@ -62,6 +64,15 @@ class NewNodeCapacity:
     ) -> list[PoolCapacity]:
         """What the pools could launch for one shape when nobody else wants any of it."""
         return self.plan(usage, nodes_max=nodes_max, skip=skip).capacity(shape, wanted=wanted)
+
+    def ceiling(self, usage: Usage, *, nodes_max: int, skip: Collection[str] = ()) -> Resources:
+        """Of every resource, more than no packing of any pods gets from the pools together."""
+        total: Resources = {}
+        for offer in self._offers:
+            if offer.pool.name not in skip:
+                used = usage.get(offer.pool.name, {})
+                add(total, pool_ceiling(offer, used, nodes_max, self._unavailable))
+        return total
 
     def launches(self, shape: PodShape, pool: CompiledPool, used: Mapping[str, int]) -> bool:
         """Whether the pool could launch a node for one such pod now."""

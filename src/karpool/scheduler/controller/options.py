@@ -1,4 +1,4 @@
-"""The options of `karpool scheduler` and `karpool descheduler`: those of Karmada's binaries, and ours.
+"""The options of `karpool scheduler`, `descheduler` and `cluster-summary`: Karmada's, and ours.
 
 Manifests written for the Go binaries start these unchanged, except that the default
 names (scheduler and lease) are our own, so that both schedulers can run side by side.
@@ -43,6 +43,7 @@ from karpool.wire.addresses import PORT, SERVICE_PREFIX
 
 SCHEDULER_NAME = "karpool-scheduler"
 DESCHEDULER_NAME = "karpool-descheduler"
+CLUSTER_SUMMARY_NAME = "karpool-cluster-summary"
 SYSTEM_NAMESPACE = "karmada-system"
 PLUGINS = (*plugins.FILTERS, *plugins.SCORES)
 _LIFETIME = PromiseLifetime()
@@ -307,3 +308,30 @@ class DeschedulerOptions(Options, frozen=True):
             scheduler_gates(self.feature_gates)
         except Invalid as error:
             yield error
+
+
+class ClusterSummaryOptions(Options, frozen=True):
+    command: ClassVar[str] = "cluster-summary"
+    chart: ClassVar[str] = "clusterSummary"
+    go_flags: ClassVar[bool] = True
+
+    interval_seconds: Annotated[
+        LongerThanNothing,
+        option("Time between two questions to one estimator.", flag="interval", chart="interval"),
+    ] = 5.0
+    withdraw_after_seconds: Annotated[
+        LongerThanNothing,
+        option(
+            "Show only nodes that are there once the estimator was silent for this long.",
+            flag="withdraw-after",
+            chart="withdrawAfter",
+        ),
+    ] = 60.0
+    estimators: EstimatorAccessOptions = EstimatorAccessOptions(enabled=True)
+    connection: Annotated[KarmadaConnectionOptions, option(process_only=True)] = KarmadaConnectionOptions()
+    lease: Annotated[LeaseOptions, option(process_only=True)] = LeaseOptions(name=CLUSTER_SUMMARY_NAME)
+    probes: Annotated[ProbeOptions, option(process_only=True)] = ProbeOptions(
+        health_probe_bind_address=":10359"
+    )
+    watch: Annotated[WatchOptions, option(process_only=True)] = WatchOptions()
+    logs: Annotated[GoLogOptions, option(process_only=True)] = GoLogOptions()

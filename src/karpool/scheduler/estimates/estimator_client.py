@@ -25,9 +25,9 @@ from karpool.scheduler.estimates.estimate_cache import EstimatorReply, RoomSilen
 from karpool.wire import client_protocol
 from karpool.wire.addresses import PORT, SERVICE_PREFIX, resolve, service_name
 from karpool.wire.channels import ChannelPool, ClientTls
-from karpool.wire.client_protocol import EncodedQuestion
-from karpool.wire.proto import room_pb2
-from karpool.wire.requests import ESTIMATOR, ROOM_WATCHER, WorkloadReference
+from karpool.wire.client_protocol import CapacitySummary, EncodedQuestion
+from karpool.wire.proto import room_pb2, summary_pb2
+from karpool.wire.requests import ESTIMATOR, ROOM_WATCHER, SUMMARIZER, WorkloadReference
 from karpool.wire.server_protocol import parse
 
 log = structlog.get_logger(__name__)
@@ -136,6 +136,22 @@ class EstimatorClient:
         except (TimeoutError, EstimatorUnreachable, EstimatorRefused, ModelError):
             return RoomSilence.UNREACHABLE
 
+    async def summary(self, cluster: MemberCluster) -> CapacitySummary:
+        """What the cluster holds and could hold. Raises EstimatorUnreachable or EstimatorRefused."""
+        if cluster.sync_mode == "Pull" and not self.settings.asks_pull_clusters:
+            raise EstimatorUnreachable("not asked: Pull mode")
+        member = self._member(cluster.name)
+        request = summary_pb2.SummarizeRequest(cluster=cluster.name).SerializeToString()
+        try:
+            async with asyncio.timeout(self.settings.timeout_seconds), member.turns, self._turns:
+                answer = await member.call("Summarize", request, "", service=SUMMARIZER)
+            return client_protocol.read_summary(answer)
+        except TimeoutError:
+            member.failed(f"no answer within {self.settings.timeout_seconds:g} s")
+            raise EstimatorUnreachable(member.trouble) from None
+        except ModelError as error:
+            raise EstimatorRefused(str(error)[:_NOTE_MAX]) from None
+
     def keep(self, clusters: Collection[str]) -> None:
         """Close the connections to all others: their clusters are gone."""
         for name in [member for member in self._members if member not in clusters]:
@@ -221,7 +237,7 @@ class _Estimator:
         seconds = 0.0 if self.lost_since is None else self._clock.monotonic() - self.lost_since
         return f"unreachable for {seconds:.0f} s: {self._reason}"
 
-    async def call(self, method: str, data: bytes, about: str) -> bytes:
+    async def call(self, method: str, data: bytes, about: str, service: str = ESTIMATOR) -> bytes:
         """Raises Unreachable, at once while the last failure is fresh, or Refused."""
         finds_out = self.lost_since is not None
         if finds_out:
@@ -229,7 +245,7 @@ class _Estimator:
                 raise EstimatorUnreachable
             self._trying = True  # for all
         try:
-            answer = await self._call_any(method, data, about)
+            answer = await self._call_any(method, data, about, service)
         except EstimatorRefused:
             self._is_back()
             raise
@@ -267,13 +283,13 @@ class _Estimator:
         if channel is not None:
             self._closing.add(channel)
 
-    async def _call_any(self, method: str, data: bytes, about: str) -> bytes:
+    async def _call_any(self, method: str, data: bytes, about: str, service: str) -> bytes:
         """Try the addresses in order, from the one that worked last."""
         tried = 0
         while True:
             channel = await self._open()
             try:
-                return await _call(channel, method, data, about)
+                return await _call(channel, method, data, about, service)
             except EstimatorUnreachable as error:
                 tried += 1
                 if tried >= len(self._addresses):

@@ -1,0 +1,25 @@
+"""`karpool cluster-summary`: shows an unmodified karmada-scheduler what could be launched."""
+
+from karpool.cli.options.parameters import controller_command
+from karpool.scheduler.controller.options import ClusterSummaryOptions
+
+
+def _cluster_summary(options: ClusterSummaryOptions) -> None:
+    from karpool.cli.run.serving import serve
+    from karpool.scheduler.cluster_summary_process import CLUSTER_SUMMARY
+
+    serve(CLUSTER_SUMMARY, options, ready=lambda writer: "keeping summaries", logs=options.logs)
+
+
+cluster_summary = controller_command(
+    ClusterSummaryOptions,
+    _cluster_summary,
+    help_text="""Show an unmodified karmada-scheduler what autoscalers could launch.
+
+    karmada-scheduler never gives a cluster more than its status.resourceSummary holds, so one without nodes
+    stays empty. This keeps the summary at what the cluster's Karpool estimator sees: nodes that are there and
+    nodes that could be. Start Karmada's controllers with --enable-cluster-resource-modeling=false, or they
+    write the same field every few seconds. Not needed with karpool scheduler.
+    """,
+    epilog="Example: karpool cluster-summary --kubeconfig karmada.yaml",
+)
