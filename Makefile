@@ -67,7 +67,7 @@ chaos: setup-dev ## the fault campaign, long: make chaos [LIVES=50] [FROM=0]
 	@KARPOOL_CHAOS=$(LIVES) KARPOOL_CHAOS_FROM=$(or $(FROM),0) $(BIN)/python -m pytest -q -n $(WORKERS) tests/chaos
 	@if command -v go >/dev/null 2>&1; then KARPOOL_CHAOS_ROUNDS=5 $(BIN)/python -m pytest -q e2e/test_processes_outlive_etcd.py; else echo "chaos: the real API server was left out, there is no Go tool chain"; fi
 
-shared-plan-30d: setup-dev ## thirty simulated days under one savings plan, known and unknown: a picture, about 40 minutes
+shared-plan-30d: setup-dev ## thirty simulated days under one savings plan, known and unknown: a picture, about 10 minutes
 	@$(BIN)/karpool simulate shared-plan -o svg > docs/pictures/shared-plan.svg
 
 soak-30d: setup-dev ## thirty simulated days with every controller, about 17 minutes

@@ -165,3 +165,41 @@ def test_capacity_shows_the_list_price_beside_what_new_nodes_add(answer, tmp_pat
     assert found["price_per_hour"] == pytest.approx(2 * LARGE)
     assert "LIST $/H" in text
     assert "$0.192 per hour (by the list $0.288)" in text
+
+
+OVERLAY = {
+    "apiVersion": "karpenter.sh/v1alpha1",
+    "kind": "NodeOverlay",
+    "metadata": {"name": "half"},
+    "spec": {
+        "requirements": [
+            {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]}
+        ],
+        "priceAdjustment": "-50%",
+    },
+}
+
+
+@pytest.mark.parametrize("with_contract", [False, True])
+def test_top_plan_and_capacity_price_by_overlays_alike(tmp_path, capsys, with_contract):
+    cluster, file, workload = (tmp_path / f"{name}.yaml" for name in ("prod", "contract", "web"))
+    cluster.write_text(yaml.safe_dump_all(flat(pool(types=("m5.large",)), *HALF_EMPTY[1:], OVERLAY)))
+    file.write_text(yaml.safe_dump(contract(discounts=[{"name": "none", "families": ["c5"], "percent": 1}])))
+    container = {"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+    metadata = {"name": "web", "namespace": "team"}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    workload.write_text(yaml.safe_dump(document))
+    more = ["--contract", str(file)] if with_contract else []
+
+    def answered(*words):
+        assert run([*words, "--snapshot", str(cluster), *more, "-o", "json"], "karpool") == 0
+        return json.loads(capsys.readouterr().out)
+
+    top, plan = answered("top"), answered("plan")
+    capacity = answered("capacity", "-f", str(workload), "--replicas", "4")
+
+    assert [item["price_per_hour"] for item in top["items"]] == [LARGE / 2] * 2
+    assert [item["list_price_per_hour"] for item in top["items"]] == [LARGE] * 2
+    assert plan["before"]["price_per_hour"] == pytest.approx(LARGE)
+    assert capacity["price_per_hour"] == pytest.approx(capacity["new_nodes"] * LARGE / 2)
+    assert capacity["list_price_per_hour"] == pytest.approx(capacity["new_nodes"] * LARGE)

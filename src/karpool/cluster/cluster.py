@@ -430,7 +430,7 @@ class Cluster:
             self.room.upsert_node(node)
         if self._joins_claims or self._sees_groups:
             self.market.learn(node)
-        if self._joins_claims:
+        if self._joins_claims or (self._sees_groups and self.market.contracted):  # all of them are billed
             self._nodes.put_node(node)
         if self._sees_groups:
             self._groups.put_node(node_facts(node))

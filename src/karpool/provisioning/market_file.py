@@ -12,6 +12,7 @@ from karpool.model.contracts.contract_file import read_contract
 from karpool.model.contracts.contracted_prices import ContractedPrices, ReadAgain
 from karpool.model.errors import Invalid
 from karpool.model.safe_yaml import SIZE_LIMIT
+from karpool.provisioning.price_answers import price_asker
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,7 @@ def market_of(
 def contracted_prices(path: Path) -> ContractedPrices:
     """As a file says, also when it is written anew. Raises Invalid, naming the file."""
     reader = contract_reader(path)  # first, so that no change is missed
-    return ContractedPrices(contract_of(path), read_again=reader)
+    return ContractedPrices(contract_of(path), read_again=reader, ask_prices=price_asker())
 
 
 def contract_reader(path: Path) -> ReadAgain:

@@ -14,7 +14,10 @@ from typing import Any
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.event_recorder import EventRecorder
+from karpool.kube.transport.rest import STEADY_PACE, WatchPace
 from karpool.kube.watch.informer import Informer
+from karpool.manager.options import WatchOptions
+from karpool.manager.readiness import ManagerStatus
 from karpool.model.kubernetes.api_resources import CRDS
 from karpool_fleet.apiserver.objects.types import Object
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
@@ -33,10 +36,16 @@ class EmbeddedCluster:
         clock: Clock,
         seed: int = 0,
         crds: Iterable[Object] = (),
+        idle_seconds: float = 0.0,
     ) -> None:
+        """`idle_seconds`: so seldom are watches looked at on which nothing happens; 0: as elsewhere."""
         self.name = name
         self.clock = clock
         self.server = ApiServer(clock, ids=self._uuids(f"{seed}/{name}/ids"))
+        self._pace = STEADY_PACE
+        if idle_seconds:
+            self._pace = WatchPace(1.5 * idle_seconds, 10 * idle_seconds, idle_seconds)
+            self.server.cluster.bookmark_seconds = idle_seconds
         self._seed = seed
         self._crds = tuple(crds)
         self.faults = Faults(clock, crash=self._kill)
@@ -55,7 +64,19 @@ class EmbeddedCluster:
         # Numbered, so that a component that is started again does not draw the same numbers again.
         number = self._clients[component] = self._clients.get(component, 0) + 1
         chance = self.random(f"{component}/{number}/chance").random
-        return Client(transport, self.clock, name=self.name, qps=None, field_manager=component, chance=chance)
+        return Client(
+            transport,
+            self.clock,
+            name=self.name,
+            qps=None,
+            field_manager=component,
+            chance=chance,
+            pace=self._pace,
+        )
+
+    def new_status(self) -> ManagerStatus:
+        """Of a controller: what is looked at seldom is not stale at once."""
+        return ManagerStatus(max(WatchOptions().max_staleness_seconds, 2 * self._pace.idle_seconds))
 
     def random(self, purpose: str) -> Random:
         return Random(f"{self._seed}/{self.name}/{purpose}")  # noqa: S311 - simulation, not secrets

@@ -34,18 +34,22 @@ class EmbeddedFleet:
         furnish: Callable[["EmbeddedFleet"], None] = lambda fleet: None,
         faults_from: float = 0.0,
         catalogue: Path | None = None,
+        idle_seconds: float = 0.0,
     ) -> None:
         """`furnish` adds further components before anything is loaded and before faults are checked.
 
         Times of faults count from `faults_from` seconds after everything is there. `catalogue` is a file
-        with what clouds sell, instead of the shipped one.
+        with what clouds sell, instead of the shipped one. `idle_seconds`: see EmbeddedCluster.
 
         Raises FleetError when a cluster asks for what there is not.
         """
         self.file = file
         self.clock = clock
+        self._idle_seconds = idle_seconds
         self.clusters = {
-            spec.name: LiveCluster(spec, clock=clock, seed=file.seed, catalogue=catalogue)
+            spec.name: LiveCluster(
+                spec, clock=clock, seed=file.seed, catalogue=catalogue, idle_seconds=idle_seconds
+            )
             for spec in file.clusters
         }
         self.karmada: EmbeddedCluster | None = None
@@ -100,7 +104,11 @@ class EmbeddedFleet:
             for name in spec.members or self.clusters
         }
         self.karmada = EmbeddedCluster(
-            spec.name, clock=self.clock, seed=self.file.seed, crds=bundled_crds(KARMADA)
+            spec.name,
+            clock=self.clock,
+            seed=self.file.seed,
+            crds=bundled_crds(KARMADA),
+            idle_seconds=self._idle_seconds,
         )
         await self._stack.enter_async_context(self.karmada)
         for name, build in karmada_components(members).items():

@@ -58,15 +58,23 @@ class LiveCluster:
     """One cluster, and the cloud it buys from."""
 
     def __init__(
-        self, spec: ClusterSpec, *, clock: Clock, seed: int = 0, catalogue: Path | None = None
+        self,
+        spec: ClusterSpec,
+        *,
+        clock: Clock,
+        seed: int = 0,
+        catalogue: Path | None = None,
+        idle_seconds: float = 0.0,
     ) -> None:
-        """`catalogue` is a file instead of the shipped one.
+        """`catalogue` is a file instead of the shipped one. `idle_seconds`: see EmbeddedCluster.
 
         Raises FleetError when the spec asks for what the catalogue does not have.
         """
         self.spec = spec
         self.catalogue_file = catalogue
-        self.embedded = EmbeddedCluster(spec.name, clock=clock, seed=seed, crds=bundled_crds(KARPENTER))
+        self.embedded = EmbeddedCluster(
+            spec.name, clock=clock, seed=seed, crds=bundled_crds(KARPENTER), idle_seconds=idle_seconds
+        )
         self.catalogue = catalogue_of(spec, catalogue)
         delays = spec.timing.delays()
         self._kubelet = replace(KubeletSettings(), **_without(delays, _CLOUD_DELAYS))

@@ -59,9 +59,8 @@ class Team:
         """Run a declared controller in a cluster, with parts that depend on how this fleet is wired."""
 
         async def work(client: Client) -> None:
-            environment = Environment(
-                {cluster.name: client}, EventRecorder(client, controller.component(options))
-            )
+            events = EventRecorder(client, controller.component(options))
+            environment = Environment({cluster.name: client}, events, status=cluster.new_status())
             runnable = await controller.given(**parts(client)).build(environment, options)
             if isinstance(runnable, Consolidator):
                 self.consolidators[cluster.name] = runnable

@@ -111,6 +111,7 @@ async def _run(
         furnish=furnish,
         faults_from=SETTLE_SECONDS,
         catalogue=catalogue,
+        idle_seconds=durations.seconds(scenario.idle_checks),
     ) as fleet:
         people = People(fleet)
         await load_objects(people.client(scenario.home), scenario.objects)

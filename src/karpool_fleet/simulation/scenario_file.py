@@ -134,6 +134,7 @@ class Scenario(_Part, frozen=True):
     duration: str = "1h"
     measure_from: str = "0s"
     sample: str = "1m"
+    idle_checks: str = "0s"  # so seldom are watches looked at on which nothing happens; 0s: every minute
     stuck_after: str = "5m"  # a pod that waits longer was promised room that is not there
     clusters: list[ClusterSpec] = []
     karmada: KarmadaSpec | None = None
@@ -221,6 +222,7 @@ def check_scenario(scenario: Scenario) -> None:
     if duration / max(_seconds("sample", scenario.sample), 1e-9) > SAMPLES_MAX:
         raise Invalid("sample", scenario.sample, f"must give at most {SAMPLES_MAX} samples")
     _seconds("stuckAfter", scenario.stuck_after)
+    _seconds("idleChecks", scenario.idle_checks)
     check_fleet(scenario.fleet)
     _at("controllers", partial(check_controllers, scenario.controllers))
     if scenario.contract is not None:

@@ -61,7 +61,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 {{- end }}
 {{- if has "karpenter" .nodeCapacityProviders }}
 - {apiGroups: [""], resources: [events], verbs: [list, watch]}
-- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 {{ include "karpool.rules.nodeClasses" . }}
 {{- end }}
 {{- with .workloadRules }}
@@ -128,7 +128,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [""], resources: [namespaces], resourceNames: [{{ .smart }}], verbs: [get]}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}
 {{ include "karpool.rules.nodeClasses" . }}
-- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodepools], verbs: [list, watch]}
+- {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 - {apiGroups: [resource.k8s.io], resources: [deviceclasses, devicetaintrules, resourceclaims, resourceclaimtemplates, resourceslices], verbs: [list, watch]}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [karpool-smart-pod], verbs: [get]}
 - {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}

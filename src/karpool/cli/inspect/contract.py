@@ -66,7 +66,7 @@ def check(file: Path, output: str) -> None:
 @cluster_options
 def machines(file: Path, name: str, catalogue: Path | None, cluster: ClusterOptions) -> None:
     """Print the machines of a cluster as other clusters' contract files have them, under `elsewhere`."""
-    picture = Cluster(Aspect.NODECLAIMS, market=market_of(catalogue, contract=file))
+    picture = Cluster(Aspect.NODECLAIMS | Aspect.OVERLAYS, market=market_of(catalogue, contract=file))
     loaded = asyncio.run(load_cluster(cluster, picture))
     snapshot = picture.snapshot(RealClock().now() if loaded.as_of is None else loaded.as_of)
     fleet = picture.market.contracted.own

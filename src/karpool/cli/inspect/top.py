@@ -23,7 +23,7 @@ from karpool.cli.options.parameters import with_options
 from karpool.cli.output.documents import camel_case, document_of
 from karpool.cli.output.listing import ListedItem, Listing
 from karpool.cli.output.text import NONE, UNKNOWN, note, pluralize
-from karpool.cluster.aspects import NO_ASPECTS, Aspect
+from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.fleet_bill import FleetBill
 from karpool.cluster.snapshot import Snapshot
@@ -34,7 +34,11 @@ from karpool.model.kubernetes.meta import NO_LABELS
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.provisioning.market_file import market_of
 
-_ASPECTS = {"nodes": NO_ASPECTS, "pools": Aspect.POOLS, "gpus": Aspect.DEVICES | Aspect.DRA}
+_ASPECTS = {
+    "nodes": Aspect.OVERLAYS | Aspect.POOLS,
+    "pools": Aspect.OVERLAYS | Aspect.POOLS,
+    "gpus": Aspect.DEVICES | Aspect.DRA,
+}
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,7 @@ def usage_listing(snapshot: Snapshot, cluster: str, *, pools: bool) -> Listing:
     about = f"{cluster}: {pluralize(len(nodes), 'node')}, {pending} pending, {cost}"
     shown, more = _resources_shown(entries)
     described = ["NODES"] if pools else ["POOL", "TYPE", "ZONE", "CAPACITY"]
-    listed = bill is not None
+    listed = bill is not None or bool(market.overlays)
     return Listing(
         "PoolUsageList" if pools else "NodeUsageList",
         "nodepool" if pools else "node",

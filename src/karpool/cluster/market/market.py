@@ -19,6 +19,7 @@ from karpool.model.catalogue.catalogue import ZONE_ID, Catalogue, capacity_type_
 from karpool.model.catalogue.files import load_shipped, shipped_provider, unknown_region
 from karpool.model.contracts.contract import PAID_FOR_DIVISOR, BilledKind, Contract
 from karpool.model.contracts.contracted_prices import ContractedPrices
+from karpool.model.contracts.learnt_prices import PricedNode, SoldAs
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.node_class import NodeClass
 from karpool.model.karpenter.node_overlay import NodeOverlays
@@ -30,7 +31,7 @@ from karpool.model.karpenter.objects import (
     NodeClaim,
     NodePool,
 )
-from karpool.model.kubernetes.meta import Labels
+from karpool.model.kubernetes.meta import NO_LABELS, Labels
 from karpool.model.kubernetes.node import INSTANCE_TYPE, REGION, ZONE, Node
 from karpool.packing.new_nodes.offerings import Offerings
 from karpool.packing.new_nodes.pack_result import LaunchOption
@@ -137,16 +138,28 @@ class Market:
         overlaid = self._overlaid_price(labels)
         listed = self.list_price(labels, provider_id)
         price = listed if overlaid is None else overlaid
+        catalogue = self._catalogue_in(region_of(labels, provider_id))
+        name, zone = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE) or _zone_in(provider_id)
+        capacity_type = capacity_type_of(labels) or ON_DEMAND
+        if price is None:
+            price = self.contracted.learnt(catalogue, name, zone, capacity_type)
         if price is None:
             return None
+        is_overlaid = overlaid is not None and overlaid != listed
+        return self.contracted.kind(catalogue, name, zone, capacity_type, price, overlaid=is_overlaid)
+
+    def priced_node(
+        self, name: str, labels: Labels, provider_id: str = "", annotations: Labels = NO_LABELS
+    ) -> PricedNode:
+        """A node as one that somebody may know the price of."""
+        region = self._catalogue_in(region_of(labels, provider_id)).region
         zone = labels.get(ZONE) or _zone_in(provider_id)
-        return self.contracted.kind(
-            self._catalogue_in(region_of(labels, provider_id)),
-            labels.get(INSTANCE_TYPE, ""),
-            zone,
-            capacity_type_of(labels) or ON_DEMAND,
-            price,
-            overlaid=overlaid is not None and overlaid != listed,
+        return PricedNode(
+            name,
+            provider_id,
+            SoldAs.of(labels.get(INSTANCE_TYPE, ""), region, zone, capacity_type_of(labels)),
+            self.list_price(labels, provider_id),
+            annotations.get(self.contracted.source.annotation, ""),
         )
 
     def bill(self) -> FleetBill | None:
@@ -242,7 +255,9 @@ class Market:
             region = region_of(source.labels, source.provider_id) or self.region
             if region in self._unknown_regions and not self._given:
                 continue
-            if self.list_price(source.labels, source.provider_id) is None:
+            if self.list_price(source.labels, source.provider_id) is None and (
+                not self.contracted or self.price(source.labels, source.provider_id) is None
+            ):
                 unpriced[name, kind or ON_DEMAND, region] = zone
         for (name, kind, region), zone in sorted(unpriced.items()):
             catalogue = self._catalogue_in(region)
@@ -254,6 +269,7 @@ class Market:
                 f"type {name!r} {reason}; `karpool catalogue show {name}` says what is known,"
                 " --catalogue gives your own prices"
             )
+        sentences += (f"not learnt: {remark}; the list counts" for remark in self.contracted.remarks)
         if len(sentences) > _GAPS_MAX:
             sentences[_GAPS_MAX:] = [f"and {len(sentences) - _GAPS_MAX} more without a price"]
         return sentences

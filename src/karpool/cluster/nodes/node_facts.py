@@ -60,9 +60,9 @@ class SharedValues:
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
-    """`annotations` are those that say who may touch the node and which devices it has; `owners` the claims
-    that its owner references name; amounts are as written, because whoever counts them says what cannot be
-    read."""
+    """`annotations` are those that say who may touch the node, what it costs and which devices it has;
+    `owners` the claims that its owner references name; amounts are as written, because whoever counts them
+    says what cannot be read."""
 
     name: str
     uid: str = ""
@@ -116,13 +116,13 @@ class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
         return (self.spec.taints if self.spec is not None else None) or ()
 
 
-def node_facts(node: Node, shared: SharedValues | None = None) -> NodeFacts:
+def node_facts(node: Node, shared: SharedValues | None = None, price_annotation: str = "") -> NodeFacts:
     same = shared or SharedValues()
     meta, spec, status = node.metadata, node.spec, node.status
     annotations = {
         key: text
         for key, text in node.annotations.items()
-        if key == DO_NOT_DISRUPT or _OWN_DOMAIN in key or key in REGISTERS
+        if key in (DO_NOT_DISRUPT, price_annotation) or _OWN_DOMAIN in key or key in REGISTERS
     }
     conditions = tuple(
         [

@@ -61,6 +61,7 @@ class StateNodeStore:
         self._reserved_claims: dict[str, str] = {}
         self._priced = market.version
         self._billed = -1  # the version whose machines are on the bill
+        self._learnt_from = -1  # the version whose nodes taught prices
         self._usage: dict[str, Resources] = {}
         self._counted: dict[str, tuple[str, Resources]] = {}
         self._same: dict[frozenset[tuple[str, int]], Resources] = {}
@@ -99,6 +100,13 @@ class StateNodeStore:
         """Nodes by name, and claims without a node by name; neither changes any more."""
         self._price_anew()
         contracted = self.market.contracted
+        if contracted.source and (contracted.wants_nodes or self._learnt_from != self._version):
+            contracted.see_nodes(
+                self.market.priced_node(node.name, node.labels, node.provider_id, node.annotations)
+                for node in self._nodes.values()
+            )
+            self._price_anew()
+            self._learnt_from = self._version
         if contracted and (self._billed != self._version or contracted.wants_fleet):
             contracted.see_fleet(self._fleet())
             self._price_anew()
@@ -134,7 +142,7 @@ class StateNodeStore:
 
     def put_node(self, node: Node) -> None:
         name = node.name
-        facts = node_facts(node, self._shared_values)
+        facts = node_facts(node, self._shared_values, self.market.contracted.source.annotation)
         before = self._nodes.get(name)
         if facts == before:
             return  # a heartbeat

@@ -30,6 +30,7 @@ from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.provisioning.market_file import contract_of, contract_reader, market_of
+from karpool.provisioning.price_answers import price_asker
 from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.what_if import what_if_known
 from karpool.scheduler.estimates.estimate_cache import EstimatorApi
@@ -81,7 +82,7 @@ class FleetCollector:
         self._wishes = wishes or CollectorSettings()
         contract = self._wishes.contract
         self._contract = (
-            SharedContract(contract_of(contract), partial(contract_reader, contract))
+            SharedContract(contract_of(contract), partial(contract_reader, contract), price_asker())
             if contract is not None
             else None
         )

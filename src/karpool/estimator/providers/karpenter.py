@@ -92,7 +92,9 @@ class _Moment:
 
 class KarpenterProvider:
     name = NAME
-    aspects = Aspect.POOLS | Aspect.NODECLAIMS | Aspect.DAEMONS | Aspect.STOCK | Aspect.WAITING
+    aspects = (
+        Aspect.POOLS | Aspect.NODECLAIMS | Aspect.DAEMONS | Aspect.STOCK | Aspect.WAITING | Aspect.OVERLAYS
+    )
 
     def __init__(
         self, clock: Clock, failures: LaunchFailures | None = None, *, nodes_max: int = NODES_MAX

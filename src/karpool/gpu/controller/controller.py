@@ -70,7 +70,7 @@ log = structlog.get_logger(__name__)
 
 STEP = "step"
 # They may be closed to us: pods that depend on volumes, on labels of namespaces or on claims then wait.
-REFINING = Aspect.NAMESPACES | Aspect.VOLUMES | Aspect.DRA
+REFINING = Aspect.NAMESPACES | Aspect.VOLUMES | Aspect.DRA | Aspect.OVERLAYS
 ASPECTS = Aspect.DEVICES | Aspect.DEVICE_QUOTAS | Aspect.NODECLAIMS | Aspect.POOLS | Aspect.RECORDS
 TOGETHER_SECONDS = 0.05  # changes that come within this are looked at together
 

@@ -15,9 +15,17 @@ from karpool.kube.errors import Gone, KubeError, ServerFault
 from karpool.kube.transport import backoff
 from karpool.kube.transport.backoff import Chance
 from karpool.kube.transport.rate_limit import TokenBucket
-from karpool.kube.transport.rest import DEFAULT_RETRY, USER_AGENT, Observe, RestClient, RetryPolicy
+from karpool.kube.transport.rest import (
+    DEFAULT_RETRY,
+    STEADY_PACE,
+    USER_AGENT,
+    Observe,
+    RestClient,
+    RetryPolicy,
+    WatchPace,
+)
 from karpool.kube.transport.transport import Transport
-from karpool.kube.watch.watch import IDLE_SECONDS, Watch, WatchEvent
+from karpool.kube.watch.watch import Watch, WatchEvent
 from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions
 
 T = TypeVar("T")
@@ -48,6 +56,7 @@ class ApiReader:
         chance: Chance = backoff.chance,
         observe: Observe | None = None,
         report: Report = log_bad_objects,
+        pace: WatchPace = STEADY_PACE,
     ) -> None:
         self.name = name
         self.clock = clock or RealClock()
@@ -64,6 +73,7 @@ class ApiReader:
             user_agent=user_agent,
             chance=chance,
             observe=observe,
+            pace=pace,
         )
 
     async def close(self) -> None:
@@ -183,7 +193,6 @@ class ApiReader:
         selection: ListOptions = ALL,
         *,
         into: type[T],
-        idle_seconds: float = IDLE_SECONDS,
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """Changes after `version`, without bookmarks, for ever; see `watch.Watch` for what it raises."""
         watch = Watch(
@@ -192,7 +201,6 @@ class ApiReader:
             version,
             into,
             selection=selection,
-            idle_seconds=idle_seconds,
             report=self.report,
         )
         async with aclosing(watch.batches()) as batches:

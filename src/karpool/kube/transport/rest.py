@@ -54,6 +54,18 @@ class RequestAttempt:
 Observe = Callable[[RequestAttempt], None]
 
 
+@dataclass(frozen=True, slots=True)
+class WatchPace:
+    """How often connections are looked at on which nothing happens."""
+
+    idle_seconds: float = 90.0  # servers send a bookmark about once a minute
+    connection_seconds: float = 300.0  # the least that one is kept
+    retry_seconds: float = 60.0  # the most between two looks at what is not there
+
+
+STEADY_PACE = WatchPace()
+
+
 class RestClient:
     def __init__(
         self,
@@ -66,8 +78,10 @@ class RestClient:
         user_agent: str = USER_AGENT,
         chance: Chance = backoff.chance,
         observe: Observe | None = None,
+        pace: WatchPace = STEADY_PACE,
     ) -> None:
         self.transport = transport
+        self.pace = pace
         self.clock = clock
         self.chance = chance
         self._limiter = limiter

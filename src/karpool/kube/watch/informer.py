@@ -23,14 +23,13 @@ from karpool.kube.api.decoding import SkippedObject, identity_of
 from karpool.kube.api.reader import PAGE_SIZE
 from karpool.kube.errors import Gone, KubeError, NotFound, ServerFault
 from karpool.kube.transport.backoff import Backoff
-from karpool.kube.watch.watch import IDLE_SECONDS, STEADY_SECONDS, Watch, WatchEvent
+from karpool.kube.watch.watch import STEADY_SECONDS, Watch, WatchEvent
 from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions, ObjectKey
 
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-BACKOFF = Backoff(first=0.5, limit=60.0)
 STALE_LIST_LIMIT = 3  # a server that insists on an older state has lost its history
 EXPIRED_LIST_LIMIT = 2  # lists that expired half-way before one is asked for in a single page
 
@@ -51,7 +50,6 @@ class Informer(Generic[T]):
         selection: ListOptions = ALL,
         keep: bool = True,
         page_size: int = PAGE_SIZE,
-        idle_seconds: float = IDLE_SECONDS,
         optional: bool = False,
     ) -> None:
         """`optional`: a server that does not have the kind is nothing to warn of."""
@@ -64,7 +62,6 @@ class Informer(Generic[T]):
         self._selection = selection
         self._keep = keep
         self._page_size = page_size
-        self._idle_seconds = idle_seconds
         self._optional = optional
         self.unreadable: dict[ObjectKey, str] = {}  # objects that are there and cannot be decoded, and why
         self._entries: dict[ObjectKey, _Entry] = {}
@@ -127,7 +124,8 @@ class Informer(Generic[T]):
                 self._interrupted(error)
             # An end after a good while is ordinary; ends in quick succession must cost less and less.
             failures = 1 if self._followed_for(followed_at) >= STEADY_SECONDS else failures + 1
-            await self._client.clock.sleep(BACKOFF.delay(failures, self._client.chance()))
+            backoff = Backoff(first=0.5, limit=self._client.rest.pace.retry_seconds)
+            await self._client.clock.sleep(backoff.delay(failures, self._client.chance()))
 
     def _interrupted(self, error: KubeError) -> None:
         """Said aloud once, and again when something else is wrong: a kind that the server does not have
@@ -235,7 +233,6 @@ class Informer(Generic[T]):
             self._version,
             self._into,
             selection=self._selection,
-            idle_seconds=self._idle_seconds,
             report=self._client.report,
             on_contact=self._followed,
             on_failure=self._lost,

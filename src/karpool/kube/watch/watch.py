@@ -37,7 +37,6 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 LINE_LIMIT = 64 * 1024 * 1024  # objects stop at 1.5 MiB in etcd; this only bounds a hostile server
-IDLE_SECONDS = 90.0  # servers send a bookmark about once a minute
 BACKOFF = Backoff(first=0.5, limit=30.0)
 STEADY_SECONDS = 30.0  # a connection that lived this long ended for a good reason
 BROKEN_LIMIT = 3  # unreadable streams in a row before listing again
@@ -161,7 +160,6 @@ class Watch(Generic[T]):
         into: type[T],
         *,
         selection: ListOptions = ALL,
-        idle_seconds: float = IDLE_SECONDS,
         report: Report = log_bad_objects,
         on_contact: Callable[[], None] = lambda: None,
         on_failure: Callable[[KubeError], None] = lambda error: None,
@@ -171,7 +169,6 @@ class Watch(Generic[T]):
         self._resource = resource
         self._into = into
         self._selection = selection
-        self._idle_seconds = idle_seconds
         self._report = report
         self._on_contact = on_contact
         self._on_failure = on_failure
@@ -220,7 +217,7 @@ class Watch(Generic[T]):
         reader = WatchEventReader(self._resource, self._into, self._report)
         async with self._rest.stream(request) as answer, aclosing(answer.chunks()) as chunks:
             self._on_contact()
-            with closing(SilenceTimeout(self._idle_seconds)) as silence:
+            with closing(SilenceTimeout(self._rest.pace.idle_seconds)) as silence:
                 while (chunk := await self._next(chunks, silence)) is not None:
                     self._on_contact()
                     if events := reader.feed(chunk):
@@ -234,11 +231,13 @@ class Watch(Generic[T]):
         try:
             return await silence.wait(lambda: anext(chunks, None))
         except TimeoutError:
-            raise ApiUnreachable(f"WATCH {self._resource}: silent for {self._idle_seconds:g} s") from None
+            raise ApiUnreachable(
+                f"WATCH {self._resource}: silent for {self._rest.pace.idle_seconds:g} s"
+            ) from None
 
     def _query(self) -> list[tuple[str, str]]:
         # A spread end keeps a fleet of watches from reconnecting together.
-        seconds = int(300 + 300 * self._rest.chance())
+        seconds = int(self._rest.pace.connection_seconds * (1 + self._rest.chance()))
         return [
             ("watch", "1"),
             ("allowWatchBookmarks", "true"),

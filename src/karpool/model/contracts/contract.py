@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import fsum, inf
 
+from karpool.model.contracts.learnt_prices import NOT_LEARNT, PriceSource
 from karpool.model.karpenter.objects import ON_DEMAND, RESERVED
 
 # What is paid for already costs next to nothing, but less the cheaper it would have been: it keeps an order.
@@ -199,12 +200,13 @@ class Contract:
     discounts: tuple[Discount, ...] = ()
     commitments: tuple[Commitment, ...] = ()  # in the order in which they are drawn from
     elsewhere: Mapping[str, Fleet] = field(default_factory=dict)  # by cluster, as far as that is written
+    prices_from: PriceSource = NOT_LEARNT
     _drawing: dict[BilledKind, tuple[tuple[int, float], ...]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
     def __bool__(self) -> bool:
-        return bool(self.discounts or self.commitments)
+        return bool(self.discounts or self.commitments or self.prices_from)
 
     def at(self, now: float | None) -> "Contract":
         """What of it holds then; itself where nothing begins or ends."""

@@ -23,6 +23,7 @@ from karpool.model.contracts.contract import (
     Term,
 )
 from karpool.model.contracts.contracted_prices import billed_kind
+from karpool.model.contracts.learnt_prices import NODE_COST, PriceSource
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
 from karpool.model.kubernetes.meta import Wire, decode
@@ -37,6 +38,10 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}(T.*([+-]\d\d:\d\d|Z))?")
 _CAPACITY_TYPES = (ON_DEMAND, SPOT, RESERVED)
 _DOLLAR_KINDS = (CommitmentKind.INSTANCE_SAVINGS_PLAN, CommitmentKind.SAVINGS_PLAN)
+
+_ANNOTATION = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
+_QUERY_MAX = 2000
 
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
@@ -88,6 +93,12 @@ class WrittenMachines(Wire, frozen=True, forbid_unknown_fields=True):
     capacity_type: str = ON_DEMAND
 
 
+class WrittenPriceSource(Wire, frozen=True, forbid_unknown_fields=True):
+    annotation: str = ""
+    prometheus: str = ""
+    query: str = NODE_COST
+
+
 class WrittenContract(Wire, frozen=True, forbid_unknown_fields=True):
     format: str
     currency: str = "USD"
@@ -95,6 +106,7 @@ class WrittenContract(Wire, frozen=True, forbid_unknown_fields=True):
     discounts: tuple[WrittenDiscount, ...] = ()
     commitments: tuple[WrittenCommitment, ...] = ()
     elsewhere: dict[str, tuple[WrittenMachines, ...]] = msgspec.field(default_factory=dict)
+    prices_from: WrittenPriceSource = WrittenPriceSource()
 
 
 def read_contract(data: bytes) -> Contract:
@@ -146,6 +158,7 @@ def contract_from(document: dict[Any, Any]) -> Contract:
             )
         ),
         {cluster: _machines(cluster, machines) for cluster, machines in written.elsewhere.items()},
+        _price_source(written.prices_from),
     )
 
 
@@ -154,6 +167,20 @@ def _at(path: str, read: Any, entry: Any) -> Any:
         return read(entry)
     except Invalid as error:
         raise error.at(path) from None
+
+
+def _price_source(written: WrittenPriceSource) -> PriceSource:
+    if written.annotation and not _ANNOTATION.fullmatch(written.annotation):
+        reason = "must be the key of an annotation of nodes, like example.com/price"
+        raise Invalid("pricesFrom.annotation", written.annotation, reason)
+    if written.prometheus and not _URL.fullmatch(written.prometheus):
+        reason = "must be an address without a password, like http://prometheus.monitoring.svc:9090"
+        raise Invalid("pricesFrom.prometheus", written.prometheus, reason)
+    if not 0 < len(written.query) <= _QUERY_MAX:
+        raise Invalid(
+            "pricesFrom.query", written.query[:100], f"must be a query of at most {_QUERY_MAX} characters"
+        )
+    return PriceSource(written.annotation, written.prometheus, written.query)
 
 
 def _is_ours(accounts: Sequence[str], account: str) -> bool:

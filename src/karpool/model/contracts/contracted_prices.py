@@ -1,21 +1,32 @@
 """Effective prices of one cluster: the list, discounts, and what its machines leave of commitments.
 
+What a NodeOverlay says counts first; then what was learnt of the nodes (`learnt_prices`); then the list less
+its discount. Commitments are drawn from at that rate.
+
 Until the machines are known, commitments count as used up: a price is then too high rather than too low.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering, family_of
 from karpool.model.contracts.contract import BilledKind, Contract, Fleet
+from karpool.model.contracts.learnt_prices import (
+    PriceAnswer,
+    PricedNode,
+    PriceSource,
+    SoldAs,
+    learnt_prices,
+)
 from karpool.model.resources import CPU
 
 # So often a contract is asked for again: a ConfigMap takes about a minute to reach a pod.
 _READ_AGAIN_SECONDS = 10.0
 
 ReadAgain = Callable[[], Contract | None]
+AskPrices = Callable[[PriceSource], PriceAnswer]  # the latest answer, at once
 
 
 def billed_kind(catalogue: Catalogue, name: str, zone: str, capacity_type: str, price: float) -> BilledKind:
@@ -42,14 +53,19 @@ class ContractedPrices:
         others: Callable[[], Fleet] | None = None,
         read_again: ReadAgain | None = None,
         seen_clusters: Callable[[], Collection[str]] = frozenset,
+        ask_prices: AskPrices | None = None,
     ) -> None:
         """`others` are machines of clusters under the same contract, as they are at the moment.
         `read_again` gives another contract when there is one. What is written of `seen_clusters` does not
-        count: they are looked at."""
+        count: they are looked at. `ask_prices` asks where the contract says that prices are learnt."""
         self._written = contract if contract is not None else Contract()
         self.contract = self._written.at(None)
         self.version = 0
         self._read_again, self._seen_clusters = read_again, seen_clusters
+        self._ask_prices, self._answer = ask_prices, PriceAnswer()
+        self._learnt: dict[SoldAs, float] = {}
+        self._not_learnt: tuple[str, ...] = ()
+        self._wants_nodes = True  # there is an answer that no node was looked up in
         self._asked = self._changes_at = -inf
         self.own: Fleet = {}
         self.fleet: Fleet = {}  # with those of others
@@ -67,6 +83,10 @@ class ContractedPrices:
             self._asked = now
             if (written := self._read_again()) is not None:
                 self._written, self._changes_at = written, -inf
+        if self.source and self._ask_prices is not None:
+            answer = self._ask_prices(self.source)
+            if answer is not self._answer:
+                self._answer, self._wants_nodes = answer, True
         if now < self._changes_at:
             return
         self._changes_at = self._written.changes_after(now)
@@ -76,6 +96,31 @@ class ContractedPrices:
             self.version += 1
             self._headroom, self._prices = (0.0,) * len(contract.commitments), {}
             self._is_stale = True
+
+    @property
+    def source(self) -> PriceSource:
+        return self._written.prices_from
+
+    @property
+    def wants_nodes(self) -> bool:
+        """Whether there is news of what nodes cost."""
+        return bool(self.source) and self._wants_nodes
+
+    def see_nodes(self, nodes: Iterable[PricedNode]) -> None:
+        """All nodes of this cluster: which of them cost what somebody says."""
+        self._wants_nodes = False
+        learnt, self._not_learnt = learnt_prices(nodes, self._answer)
+        if learnt != self._learnt:
+            self._learnt = learnt
+            self.version += 1
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Why prices were not learnt from where they should be."""
+        return (*self._answer.remarks, *self._not_learnt) if self.source else ()
+
+    def learnt(self, catalogue: Catalogue, name: str, zone: str, capacity_type: str) -> float | None:
+        return self._learnt.get(SoldAs.of(name, catalogue.region, zone, capacity_type))
 
     def see_fleet(self, fleet: Fleet) -> None:
         """All machines of this cluster that are billed, those that are going left out."""
@@ -120,8 +165,12 @@ class ContractedPrices:
         *,
         overlaid: bool = False,
     ) -> BilledKind:
-        """Machines of a type by how they are billed; a price that an overlay set is not discounted again."""
+        """Machines of a type by how they are billed; a price that an overlay set, or that was learnt, is not
+        discounted again."""
         listed = billed_kind(catalogue, name, zone, capacity_type, price)
+        learnt = self.learnt(catalogue, name, zone, capacity_type) if self._learnt and not overlaid else None
+        if learnt is not None:
+            return replace(listed, rate=learnt)
         if overlaid or (rate := self.contract.rate(listed)) == listed.rate:
             return listed
         return replace(listed, rate=rate)
@@ -135,8 +184,10 @@ class ContractedPrices:
         offerings = []
         for offering in sold.offerings:
             price = offering.price_per_hour
+            if price is None:
+                price = self.learnt(catalogue, sold.name, offering.zone, offering.capacity_type)
             if price is not None:
-                is_overlaid = price != before.get((offering.zone, offering.capacity_type))
+                is_overlaid = offering.price_per_hour != before.get((offering.zone, offering.capacity_type))
                 kind = self.kind(
                     catalogue, sold.name, offering.zone, offering.capacity_type, price, overlaid=is_overlaid
                 )

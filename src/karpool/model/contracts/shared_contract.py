@@ -7,13 +7,19 @@ from collections import Counter
 from collections.abc import Callable
 
 from karpool.model.contracts.contract import BilledKind, Contract, ContractBill
-from karpool.model.contracts.contracted_prices import ContractedPrices, ReadAgain
+from karpool.model.contracts.contracted_prices import AskPrices, ContractedPrices, ReadAgain
 
 
 class SharedContract:
-    def __init__(self, contract: Contract, reader: Callable[[], ReadAgain] | None = None) -> None:
+    def __init__(
+        self,
+        contract: Contract,
+        reader: Callable[[], ReadAgain] | None = None,
+        ask_prices: AskPrices | None = None,
+    ) -> None:
         """`reader` makes what tells a member that the contract was written anew."""
         self.contract = contract
+        self._ask_prices = ask_prices
         self._reader = reader
         self._members: dict[str, ContractedPrices] = {}
 
@@ -24,6 +30,7 @@ class SharedContract:
             lambda: self._machines(without=cluster),
             None if self._reader is None else self._reader(),
             self._members.keys,
+            self._ask_prices,
         )
         self._members[cluster] = prices
         return prices

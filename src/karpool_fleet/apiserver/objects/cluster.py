@@ -34,6 +34,7 @@ class ServedCluster:
         self.background = Background()
         self.budgets = DisruptionBudgets(self)
         self._second, self._written = -1, ""
+        self.bookmark_seconds = 60.0  # on a watch on which nothing happens
         self.track_fields = False  # metadata.managedFields for objects that were never applied
 
     def now(self) -> str:

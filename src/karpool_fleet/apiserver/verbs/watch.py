@@ -18,7 +18,6 @@ from karpool_fleet.apiserver.storage.history import StoredEvent
 from karpool_fleet.apiserver.storage.record import StoredObject
 from karpool_fleet.apiserver.verbs.selectors import StoredSelection
 
-BOOKMARK_SECONDS = 60.0
 DEFAULT_SECONDS = 2700.0  # kube-apiserver ends a watch after 30 to 60 minutes
 _BATCH_EVENTS = 256  # events joined into one write
 _BATCH_RECORDS = 256
@@ -75,7 +74,7 @@ class WatchStream:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._seconds
-        bookmark_at = loop.time() + BOOKMARK_SECONDS
+        bookmark_at = loop.time() + self._cluster.bookmark_seconds
         for chunk in self._initial_chunks():
             await self._durable()
             yield chunk
@@ -97,7 +96,7 @@ class WatchStream:
             if events:
                 continue
             if self._bookmarks and now >= bookmark_at:
-                bookmark_at = now + BOOKMARK_SECONDS
+                bookmark_at = now + self._cluster.bookmark_seconds
                 await self._durable()
                 if self._position == self._history.end:
                     yield self._renderer.bookmark(self._cluster.store.version)

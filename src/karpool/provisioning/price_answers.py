@@ -1,0 +1,116 @@
+"""Asks Prometheus what nodes cost: beside the process, every minute, bounded in time and size.
+
+Whoever needs prices takes the latest answer at once; only the first is waited for, so that a command that
+ends after one look has it. What cannot be had is a remark: the list counts.
+"""
+
+import http.client
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from urllib.parse import quote
+
+from karpool.kube.clock import Clock, RealClock
+from karpool.model.contracts.contracted_prices import AskPrices
+from karpool.model.contracts.learnt_prices import (
+    ANSWER_MAX,
+    STALE_SECONDS,
+    PriceAnswer,
+    PriceSource,
+    read_answer,
+)
+from karpool.model.errors import Invalid
+
+_ASK_AGAIN_SECONDS = 60.0
+_TIMEOUT_SECONDS = 5.0
+_CHUNK = 2**16
+
+Fetch = Callable[[str], bytes]  # raises OSError or Invalid
+
+
+def price_asker(fetch: Fetch | None = None, clock: Clock | None = None) -> AskPrices:
+    """One for all clusters of a process: an answer is about all nodes that Prometheus knows."""
+    time = clock or RealClock()
+    questions: dict[PriceSource, _Question] = {}
+    asking = threading.Lock()
+
+    def ask(source: PriceSource) -> PriceAnswer:
+        if not source.prometheus:
+            return _NOTHING
+        with asking:
+            if source not in questions:
+                questions.clear()  # the contract was written anew
+                questions[source] = _Question(source, fetch or _fetch, time)
+        return questions[source].latest()
+
+    return ask
+
+
+_NOTHING = PriceAnswer()
+
+
+class _Question:
+    def __init__(self, source: PriceSource, fetch: Fetch, clock: Clock) -> None:
+        self._url = f"{source.prometheus.rstrip('/')}/api/v1/query?query={quote(source.query, safe='')}"
+        self._prometheus, self._fetch, self._clock = source.prometheus, fetch, clock
+        self._asked: float | None = None
+        self._answered: float | None = None
+        self._answer = PriceAnswer()
+        self._failure = "it was not asked yet"
+        self._silent = PriceAnswer()
+        self._thread: threading.Thread | None = None
+
+    def latest(self) -> PriceAnswer:
+        now = self._clock.monotonic()
+        is_idle = self._thread is None or not self._thread.is_alive()
+        if is_idle and (self._asked is None or now - self._asked >= _ASK_AGAIN_SECONDS):
+            is_first, self._asked = self._asked is None, now
+            self._thread = threading.Thread(target=self._ask, name="prices", daemon=True)
+            self._thread.start()
+            if is_first:
+                self._thread.join(_TIMEOUT_SECONDS + 1)
+        if self._answered is not None and self._clock.monotonic() - self._answered < STALE_SECONDS:
+            return self._answer
+        remark = f"Prometheus at {self._prometheus} does not say what nodes cost: {self._failure}"
+        if self._silent.remarks != (remark,):
+            self._silent = PriceAnswer({}, (remark,))
+        return self._silent
+
+    def _ask(self) -> None:
+        try:
+            answer = read_answer(self._fetch(self._url), self._clock.now())
+        except (OSError, http.client.HTTPException, Invalid) as error:
+            self._failure = str(error)[:300] or type(error).__name__
+            return
+        if answer != self._answer:
+            self._answer = answer
+        self._answered = self._clock.monotonic()
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: object, **more: object) -> None:
+        return None
+
+
+def _fetch(url: str) -> bytes:
+    clock = RealClock()
+    end = clock.monotonic() + _TIMEOUT_SECONDS
+    opener = urllib.request.build_opener(_NoRedirects)
+    headers = {"Accept": "application/json", "User-Agent": "karpool"}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the contract was read: http or https
+    data = bytearray()
+    try:
+        with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
+            while chunk := answer.read1(_CHUNK):
+                data += chunk
+                if len(data) > ANSWER_MAX:
+                    raise Invalid("", len(data), f"the answer is more than {ANSWER_MAX} bytes")
+                if clock.monotonic() > end:
+                    raise TimeoutError(f"the answer was not there after {_TIMEOUT_SECONDS:g} s")
+    except urllib.error.HTTPError as error:
+        # Prometheus says what is wrong with a query in the body of a 400.
+        if error.code == 400:
+            return error.read(ANSWER_MAX)
+        raise
+    return bytes(data)
