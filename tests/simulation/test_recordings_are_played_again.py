@@ -255,7 +255,7 @@ def test_a_file_whose_writer_was_killed_is_read_as_far_as_it_goes(day, tmp_path)
         ([b'{"t":1e300}'], "time goes back"),
         ([b"nothing"], "is not a change"),
         ([b'{"t":0}'], "nothing after its first moment"),
-        ([b'{"t":9}'], "no node says its region"),
+        ([b'{"t":9}'], "say it with --region"),
     ],
 )
 def test_what_no_writer_leaves_behind_is_refused(lines, problem, tmp_path, capsys):
@@ -296,6 +296,8 @@ def test_newer_formats_and_other_files_are_told_apart(tmp_path):
         (["--replay", "DAY", "--duration", "9000h"], "the recording is 40m long"),
         (["--replay", "DAY", "--duration", "soon"], "is not a duration"),
         (["--replay", "DAY", "--trace", "DAY"], "--trace goes with a scenario"),
+        (["consolidation-policies", "--region", "us-east-1"], "--region goes with"),
+        (["--replay", "DAY", "--region", "nowhere-1"], "nowhere-1"),
         (["--replay", "DAY", "--variant", "Other"], "there are WhenEmpty, Balanced"),
         (["--replay", "nowhere.gz"], "nowhere.gz"),
     ],

@@ -7,7 +7,7 @@ written it, or everything would be rolled out anew.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from karpool.model.catalogue.catalogue import Catalogue, capacity_type_of
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import NODEPOOL, ON_DEMAND, TERMINATION_FINALIZER, NodePool
 from karpool.model.kubernetes.meta import decode
-from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, REGION, ZONE
+from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.cloud.cloud import CloudOffer, Instance
 from karpool_fleet.karpenter.provisioning.claims import HASH, HASH_VERSION, VERSION, pool_hash
@@ -70,23 +70,6 @@ class RestoredCluster:
     objects: list[Object] = field(default_factory=list)
     machines: list[Instance] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-def region_of(objects: Iterable[Object]) -> tuple[str, list[str]]:
-    """The region that most nodes are in, and the zones of it that they use; "" where no node says."""
-    places = Counter[tuple[str, str]]()
-    for obj in objects:
-        if obj.get("kind") == "Node":
-            labels = _metadata(obj).get("labels") or {}
-            places[labels.get(REGION, ""), labels.get(ZONE, "")] += 1
-    regions = Counter[str]()
-    for (region, _), count in places.items():
-        if region:
-            regions[region] += count
-    if not regions:
-        return "", []
-    region = min(regions, key=lambda name: (-regions[name], name))
-    return region, sorted({zone for place, zone in places if place == region and zone})
 
 
 def restored(

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.cluster import Cluster
 from karpool.kube.snapshots.recording import (
     RecordedChange,
     Recording,
@@ -21,14 +23,15 @@ from karpool.kube.snapshots.recording import (
 )
 from karpool.model import durations
 from karpool.model.catalogue.catalogue import Catalogue, capacity_type_of
-from karpool.model.catalogue.files import shipped_provider, shipped_zones
+from karpool.model.catalogue.files import shipped_zones
 from karpool.model.karpenter.objects import ON_DEMAND
 from karpool.model.kubernetes import api_resources as api
 from karpool.model.kubernetes.api_resources import ApiResource
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool.provisioning.market_file import market_of
 from karpool_fleet.clusters.fleet_file import ClusterSpec
 from karpool_fleet.clusters.live import catalogue_of
-from karpool_fleet.clusters.restored import NODE_CLASS, RUNS_ON, region_of
+from karpool_fleet.clusters.restored import NODE_CLASS, RUNS_ON
 from karpool_fleet.clusters.strict_file import FleetError
 from karpool_fleet.kubelet.kubelet import RUN_SECONDS
 from karpool_fleet.simulation.figures import FIGURES, FigureSeries, Result
@@ -91,27 +94,29 @@ class Replay:
         return [Named(variant.name, _with(self.scenario, variant)) for variant in self.scenario.variants]
 
 
-def read_snapshot(path: Path, catalogue: Path | None = None) -> Replay:
+def read_snapshot(path: Path, catalogue: Path | None = None, *, region: str = "") -> Replay:
     """What comes of a cluster as a file has it, when nobody changes anything any more."""
-    saved = read_saved_cluster(path)
-    return Replay(_scenario(path, saved, AHEAD, catalogue))
+    return Replay(_scenario(path, read_saved_cluster(path), AHEAD, catalogue, region))
 
 
-def read_recording(path: Path, catalogue: Path | None = None, duration: str | None = None) -> Replay:
+def read_recording(
+    path: Path, catalogue: Path | None = None, duration: str | None = None, *, region: str = ""
+) -> Replay:
     """All of it, or as much as `duration` says. Raises SnapshotError, FleetError."""
     recording = Recording(path)
     saved = read_saved_cluster(path)
     changes = list(recording.changes())
     seconds = max((change.t for change in changes), default=0.0)
-    if seconds < 1:
+    if seconds <= 0:
         raise FleetError(f"{path}: has nothing after its first moment; --from-snapshot begins with it")
+    seconds = max(seconds, 1.0)  # no scenario is shorter
     length = durations.show(round(seconds))
     if duration is not None:
         if durations.seconds(duration) > seconds:
             raise FleetError(f"--duration: {duration!r}: the recording is {length} long; give that or less")
         seconds = durations.seconds(duration)
         changes = [change for change in changes if change.t <= seconds]
-    replay = Replay(_scenario(path, saved, durations.show(round(seconds)), catalogue))
+    replay = Replay(_scenario(path, saved, durations.show(round(seconds)), catalogue, region))
     if recording.cut:
         replay.notes.append(f"{path}: ends within a line; {length} of it are whole")
     replay.changes = list(_played(changes, _lives(changes)))
@@ -120,14 +125,24 @@ def read_recording(path: Path, catalogue: Path | None = None, duration: str | No
     return replay
 
 
-def _scenario(path: Path, saved: SavedCluster, duration: str, catalogue: Path | None) -> Scenario:
-    region, zones = region_of(saved.objects)
+def _region(saved: SavedCluster, catalogue: Path | None) -> str:
+    """Where the cluster says it is, as every other command finds it."""
+    cluster = Cluster(Aspect.NODECLAIMS | Aspect.POOLS, market=market_of(catalogue))
+    now = saved.taken_at or 0.0
+    cluster.load(saved.objects, now)
+    return cluster.snapshot(now).facts.market.region
+
+
+def _scenario(
+    path: Path, saved: SavedCluster, duration: str, catalogue: Path | None, region: str
+) -> Scenario:
+    region = region or _region(saved, catalogue)
     if not region:
-        raise FleetError(f"{path}: no node says its region (label topology.kubernetes.io/region); add it")
-    if catalogue is None:
-        if not shipped_provider(region):
-            raise FleetError(f"{path}: region: {region!r} is not in the catalogue; give one with --catalogue")
-        zones = [zone for zone in zones if zone in shipped_zones(region)]
+        raise FleetError(f"{path}: nothing in it says which region it is in; say it with --region")
+    used = {
+        (obj["metadata"].get("labels") or {}).get(ZONE, "") for obj in saved.objects if obj["kind"] == "Node"
+    }
+    zones = sorted(used.intersection(shipped_zones(region) if catalogue is None else ()))
     has_pools = any(obj["kind"] == "NodePool" for obj in saved.objects)
     cluster = ClusterSpec(
         name=CLUSTER,

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from karpool.cli.embedded import simulate_html, simulate_spread, simulate_svg
 from karpool.cli.exit_codes import CommandFailed
-from karpool.cli.options.cluster import catalogue_option
+from karpool.cli.options.cluster import RegionParam, catalogue_option
 from karpool.cli.output.text import columns, emit, machine, note, printable
 from karpool.kube.clock import RealClock
 from karpool.model.errors import Invalid
@@ -92,6 +92,12 @@ SHOW_AFTER_SECONDS = 2.0
 @click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), help="CSV of the (first) trace.")
 @catalogue_option
 @click.option(
+    "--region",
+    type=RegionParam(),
+    default="",
+    help="Where the cluster of --from-snapshot or --replay is, if nothing in the file says it.",
+)
+@click.option(
     "--decisions",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the decision log here: JSON lines, the same bytes for the same seed.",
@@ -108,6 +114,7 @@ def simulate(
     duration: str | None,
     trace: Path | None,
     catalogue: Path | None,
+    region: str,
     decisions: Path | None,
     check: bool,
 ) -> None:
@@ -126,9 +133,17 @@ def simulate(
             "name a scenario file or a shipped scenario (karpool simulate --list shows those), "
             "or give one of --from-snapshot and --replay"
         )
-    source = _of_a_file(from_snapshot, replay, catalogue, duration)
-    if source is not None and trace is not None:
+    if trace is not None and scenario is None:
         raise click.UsageError("--trace goes with a scenario")
+    if region and scenario is not None:
+        raise click.UsageError(
+            "--region goes with --from-snapshot or --replay; a scenario names regions itself"
+        )
+    source: Replay | None = None
+    if from_snapshot is not None:
+        source = read_snapshot(from_snapshot, catalogue, region=region)
+    elif replay is not None:
+        source = read_recording(replay, catalogue, duration, region=region)
     scenario = scenario_path(scenario or from_snapshot or replay or Path())
     if source is None and not scenario.suffix and not scenario.exists():
         raise click.UsageError(
@@ -157,14 +172,6 @@ def simulate(
     emit(rendered(first.title or scenario.stem, first.description, results, broken, output))
     if broken:
         raise CommandFailed("not as expected: " + "; ".join(broken))
-
-
-def _of_a_file(
-    snapshot: Path | None, recording: Path | None, catalogue: Path | None, duration: str | None
-) -> Replay | None:
-    if snapshot is not None:
-        return read_snapshot(snapshot, catalogue)
-    return read_recording(recording, catalogue, duration) if recording is not None else None
 
 
 def planned_runs(

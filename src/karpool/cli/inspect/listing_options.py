@@ -1,5 +1,6 @@
 """The flags of every command that lists, spelled as kubectl spells them, and what they do."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -76,6 +77,11 @@ class ListingOptions(Options, frozen=True):
             yield error
         if self.watch and self.output not in (TABLE, WIDE, CSV):
             yield f"--watch shows tables; it does not go with -o {self.output}"
+
+
+def in_a_terminal() -> bool:
+    """Whether somebody sees what is drawn, and can press keys."""
+    return sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def show_listing(make: Callable[[], Listing], options: ListingOptions) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import click
 import msgspec
 
 from karpool.cli.cluster_source import load_cluster, unreadable_lines
-from karpool.cli.inspect.listing_options import ListingOptions, show_listing
+from karpool.cli.inspect.listing_options import ListingOptions, in_a_terminal, show_listing
 from karpool.cli.inspect.top_gpus import gpu_listing
 from karpool.cli.options.cluster import (
     ClusterOptions,
@@ -21,7 +22,7 @@ from karpool.cli.options.cluster import (
 )
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output.documents import camel_case, document_of
-from karpool.cli.output.listing import ListedItem, Listing
+from karpool.cli.output.listing import TABLE, WIDE, ListedItem, Listing
 from karpool.cli.output.text import NONE, UNKNOWN, note, pluralize
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
@@ -138,7 +139,8 @@ def top(
     """Show nodes or pools: requested of allocatable, pods, and price per hour; or GPUs and who holds them.
 
     Prices are list prices of the shipped catalogue, or those of --catalogue; "?" is a price that is not
-    known. With --contract, what each node adds to the bill stands beside its list price.
+    known. With --contract, what each node adds to the bill stands beside its list price. `top nodes -w` in a
+    terminal is a live view with bars; its last line names the keys.
     """
 
     problems: list[str] = []
@@ -152,6 +154,18 @@ def top(
             return gpu_listing(snapshot, loaded.name)
         return usage_listing(snapshot, loaded.name, pools=what == "pools")
 
+    drawn = listing.watch and listing.output in (TABLE, WIDE) and in_a_terminal()
+    if what == "nodes" and drawn and cluster.snapshot is None:
+        from karpool.cli.inspect.top_live import follow_nodes  # with a library that only this needs
+
+        follow_nodes(
+            cluster,
+            Cluster(Aspect.NODECLAIMS, market=market_of(catalogue, contract=contract)),
+            partial(usage_listing, pools=False),
+            listing.form,
+            listing.watch_interval_seconds,
+        )
+        return
     show_listing(look, listing)
     for problem in problems:
         note(f"skipped: {problem}")
