@@ -6,12 +6,21 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
+from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.launch_reasons import LaunchReason
+from karpool.cluster.market.market import Market
+from karpool.consolidation.execution.options import STOP_NAMESPACE
+from karpool.consolidation.execution.record import MOVE, RECORD, MovePhase, MoveRecord
+from karpool.consolidation.execution.record import to_object as to_record
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.view import ASPECTS, view_of
 from karpool.dashboard.server.app import ServedDashboard, dashboard
 from karpool.gpu.records.demand_key import DemandKey
 from karpool.gpu.records.scale_up_object import definition, to_object, to_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.kube.clock import Clock, RealClock
+from karpool.model.catalogue.files import load_shipped
 from karpool.model.karmada.names import APPLIED_PLACEMENT, RESOURCE_BINDING
 from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.candidates.attempts import CandidateHistory
@@ -35,6 +44,87 @@ def something_of_everything(now: float) -> Fleet:
         "karmada": list(control_plane(now)),
         "east": list(nodes_and_pods(14, seed=3, hostile=True)),
         "gpu": [*nodes_and_pods(3, seed=5), *scale_ups(now)],
+    }
+
+
+def answers_for_people(now: float) -> Fleet:
+    """Waiting pods with reasons, devices with holders, and moves that were made; hostile where it can be."""
+    return {"east": [*nodes_and_pods(6, seed=3), *waiting_pods(now), *gpu_nodes(), *move_records(now)]}
+
+
+def waiting_pods(now: float) -> Iterator[Object]:
+    few = "2 node(s) had untolerated taint {gpu: yes}"
+    said = f"0/8 nodes are available: {few}, 6 Insufficient cpu. preemption: none"
+    for number, (name, cpu, message) in enumerate(
+        (("stuck-0", "64", said), ("stuck-1", "64", said), ("odd", "1", f"{HOSTILE} \u202egpj.exe \x1b[31m"))
+    ):
+        pod = cluster_objects.pod(name, "", cpu)
+        pod["status"] = {
+            "phase": "Pending",
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": message,
+                    "lastTransitionTime": rfc3339(now - 600 + 60 * number),
+                }
+            ],
+        }
+        yield pod
+    gated = cluster_objects.pod("gated", "", "1", schedulingGates=[{"name": "team/quota"}])
+    gated["status"] = {"phase": "Pending"}
+    yield gated
+
+
+def gpu_nodes() -> Iterator[Object]:
+    for name, devices in (("gpu-a", 4), ("gpu-b", 1)):
+        node, claim = cluster_objects.node(name, "m5.2xlarge")
+        node["metadata"]["labels"] |= {
+            "nvidia.com/gpu.product": "NVIDIA-L4",
+            "nvidia.com/gpu.memory": "23034",
+        }
+        for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
+            amounts["nvidia.com/gpu"] = str(devices)
+        yield node
+        yield claim
+    pod = cluster_objects.pod("trainer", "gpu-a", "1")
+    pod["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "2"
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "2"}
+    yield pod
+
+
+def move_records(now: float) -> Iterator[Object]:
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": STOP_NAMESPACE}}
+    cluster = Cluster(ASPECTS, market=Market(load_shipped("us-east-1")))
+    cluster.load([*nodes_and_pods(14, seed=3)], now)
+    plan = plan_consolidation(view_of(cluster.snapshot(now), now), PlanSettings(), now)
+    done, refused = plan.moves[0], (plan.rejected[0].move if plan.rejected else plan.moves[-1])
+    began = {"created": now - 7200, "since": now - 3600, "ended": now - 3600}
+    for record in (
+        MoveRecord(
+            done,
+            MovePhase.DONE,
+            **began,
+            gone_at=now - 3600,
+            deleted_at=now - 7000,
+            disturbed=3,
+            realised=0.05,
+        ),
+        MoveRecord(
+            refused,
+            MovePhase.ROLLED_BACK,
+            **{**began, "created": now - 900},
+            reason="PodPending",
+            message=f"a pod found no place: {HOSTILE}",
+        ),
+    ):
+        yield {"apiVersion": "v1", "kind": "ConfigMap", **to_record(record, STOP_NAMESPACE)}
+    yield {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "edited", "namespace": STOP_NAMESPACE, "labels": {RECORD: MOVE}},
+        "data": {"record": "{}"},
     }
 
 

@@ -6,7 +6,7 @@ stands in `kinds`. Snapshots may be read anywhere.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -39,6 +39,7 @@ from karpool.cluster.snapshot import ClusterFacts, Snapshot
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import NodeClaim, NodeClassRef
 from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.meta import OwnerReference
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import CompiledPdb
@@ -216,6 +217,12 @@ class Cluster:
         if Aspect.OWNERS not in self.aspects:
             raise NotWatched(Aspect.OWNERS)
         return self._owned_pods.of(namespace, api_version, kind, name)
+
+    def workloads(self) -> Iterator[tuple[str, OwnerReference]]:
+        """By namespace what pods belong to, as far as controllers of controllers are known."""
+        if Aspect.OWNERS not in self.aspects:
+            raise NotWatched(Aspect.OWNERS)
+        return self._owned_pods.workloads()
 
     # Feeding
 

@@ -16,25 +16,39 @@ from karpool.cluster.cluster import Cluster
 from karpool.cluster.kinds import SCALE_UPS, OwnedObject
 from karpool.cluster.market.market import Market
 from karpool.cluster.market.stock_outs import OUT_OF_STOCK
+from karpool.cluster.pods.owner_store import chain, controller_of
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.view import ASPECTS, ClusterView, view_of
+from karpool.dashboard.evictions import EvictionCounter
+from karpool.dashboard.pages.gpus import ClusterDevices, cluster_devices
+from karpool.dashboard.pages.move_ledger import MoveRecords
+from karpool.dashboard.pages.node_table import NodeIndex, node_index
 from karpool.dashboard.pages.recent_events import EventBuffer
+from karpool.dashboard.pages.search import SearchedCluster
+from karpool.dashboard.pages.waiting_pods import ClusterWaiting
 from karpool.dashboard.scale_up_history import ScaleUpHistory
 from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
 from karpool.estimator.arrived import NOT_KNOWN, arrived
+from karpool.estimator.capacity import CapacityAnalyzer
+from karpool.estimator.pod_explanation import PodExplanation, waiting_pod_explained
+from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
+from karpool.estimator.providers.karpenter import KarpenterProvider
 from karpool.kube.api.client import Client
 from karpool.kube.errors import Denied
 from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.model.karmada.binding import binding_key
+from karpool.model.karmada.replica_requirements import ReplicaRequirements
 from karpool.model.kubernetes.api_resources import (
     ALL,
     CLUSTERRESOURCEBINDINGS,
     CLUSTERS,
+    CONFIGMAPS,
     EVENTS,
     RESOURCEBINDINGS,
     ApiResource,
+    ObjectKey,
 )
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.pod import Pod
@@ -49,8 +63,17 @@ Object = dict[str, Any]
 _KARMADA = (CLUSTERS, RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
 
 
+# Beside what plans are made from: whose pods they are, who waits, and devices of drivers.
+_ASPECTS = ASPECTS | Aspect.OWNERS | Aspect.WAITING | Aspect.NODE_GROUPS | Aspect.DRA
+
+
 def is_smart_pod(pod: Pod) -> bool:
     return REQUEST in pod.labels
+
+
+def is_kept(pod: Pod) -> bool:
+    """As it is: placeholders, whose timeline is shown, and pods without a node, which are explained."""
+    return is_smart_pod(pod) or not (pod.spec.node_name or pod.is_terminal)
 
 
 class DashboardCluster:
@@ -67,17 +90,24 @@ class DashboardCluster:
     ) -> None:
         self.name = name
         self.clock = client.clock
-        self.cluster = Cluster(ASPECTS | Aspect.OWNERS, market=market, keeps=is_smart_pod)
+        self.cluster = Cluster(_ASPECTS, market=market, keeps=is_kept)
+        self._karpenter = KarpenterProvider(self.clock, self.cluster.failures)
+        autoscaler = ClusterAutoscalerProvider(self.clock, self.cluster.group_failures)
+        self._analyzer = CapacityAnalyzer([self._karpenter, autoscaler])
         self.scheduling = SchedulerView(client.clock, PromiseLedger(lifetime))
         self.events = EventBuffer()
         self.scale_ups = ScaleUpHistory(client.clock)
         self.claims = ClaimMonitor(client.clock)
+        self.moves = MoveRecords()
+        self.evictions = EvictionCounter()
         self._stop = StopSwitch()
         self._bell = bell
         self.informers = InformerSet(client, self._all_watches())
         self.seen = 0  # grows with whatever is heard
         self._changes = 0
         self._view: tuple[int, ClusterView] | None = None
+        self._index: NodeIndex | None = None
+        self._devices: tuple[ClusterView, ClusterDevices] | None = None
 
     # Running
 
@@ -101,7 +131,60 @@ class DashboardCluster:
 
     @property
     def smart_pods(self) -> Iterable[Pod]:
-        return self.cluster.kept_pods.values()
+        return filter(is_smart_pod, self.cluster.kept_pods.values())
+
+    @property
+    def waiting_pods(self) -> Iterable[Pod]:
+        """Without a node."""
+        return (pod for pod in self.cluster.kept_pods.values() if not pod.spec.node_name)
+
+    def waiting(self) -> ClusterWaiting:
+        return ClusterWaiting(self.name, self.waiting_pods, self.cluster.room.shape_of, self.workload_of)
+
+    def workload_of(self, pod: Pod) -> str:
+        """What stands above it, as far as that is known."""
+        owners = list(chain(controller_of(pod.metadata), self.cluster.owners.get))
+        return f"{owners[-1].kind} {owners[-1].name}" if owners else ""
+
+    def index(self) -> NodeIndex:
+        """Of the present view; the same object as long as the view is."""
+        view = self.view()
+        if self._index is None or self._index.view is not view:
+            self._index = node_index(self.name, view)
+        return self._index
+
+    def devices(self) -> ClusterDevices:
+        view = self.view()
+        if self._devices is None or self._devices[0] is not view:
+            self._devices = view, cluster_devices(self.name, self.cluster.snapshot(self.clock.now()))
+        return self._devices[1]
+
+    def explained(self, key: ObjectKey) -> PodExplanation | None:
+        """Why a pod without a node waits; None for one that is not there, or has a node."""
+        pod, shape = self.cluster.kept_pods.get(key), self.cluster.room.shape_of(*key)
+        if pod is None or shape is None or pod.spec.node_name:
+            return None
+        now = self.clock.now()
+        snapshot = self.cluster.snapshot(now)
+        others = {other: waiting for other, waiting in snapshot.waiting.items() if other != key}
+        return waiting_pod_explained(
+            pod,
+            ReplicaRequirements(shape, key.namespace, pod.spec.priority_class_name),
+            replace(snapshot, waiting_pods=others),  # so that it does not wait for itself
+            self._analyzer,
+            self._karpenter,
+            now=now,
+            volumes=self.cluster.room.volumes_of(pod),
+            events=[event for event in self.events if event.involved_object.name == key.name],
+        )
+
+    def node_of(self, pod: str) -> str:
+        """On which node a pod is, by `namespace/name`; empty for one that is on none."""
+        view = self.view()
+        try:
+            return view.machines[int(view.pods.rows[view.pods.keys.index(pod)])].name
+        except ValueError:
+            return ""
 
     def view(self) -> ClusterView:
         """As consolidation sees it; the same object until something changes."""
@@ -116,10 +199,16 @@ class DashboardCluster:
         """Grows with everything that `view` is made from."""
         return self._changes
 
-    def failure_of(self, pool: str) -> str:
-        """Why a pool does not deliver at present, or nothing."""
-        failure = self.cluster.failures.of_pool(pool, self.clock.now())
-        return "" if failure is None else str(failure)
+    def failing_pools(self) -> dict[str, str]:
+        """Pools that do not deliver at present, and why."""
+        now, failures = self.clock.now(), self.cluster.failures
+        found = {pool: failures.of_pool(pool, now) for pool in self.view().pool_objects}
+        return {pool: str(failure) for pool, failure in found.items() if failure is not None}
+
+    def searched(self) -> SearchedCluster:
+        waiting = (str(key) for key, pod in self.cluster.kept_pods.items() if not pod.spec.node_name)
+        workloads = (f"{top.kind} {namespace}/{top.name}" for namespace, top in self.cluster.workloads())
+        return SearchedCluster(self.index(), waiting, workloads)
 
     def arrived(self, promise: Promise) -> ArrivedReplicas:
         """What of a promise is on nodes here, as the cluster's own estimator would say; empty as long as
@@ -159,6 +248,8 @@ class DashboardCluster:
     def _watches(self) -> Iterable[WatchedKind[Any]]:
         yield from map(self._without_own_events, cluster_watches(self.cluster, self.clock))
         yield self._stop.watch
+        yield self.moves.watch
+        yield self.evictions.watch
         yield from map(self._without_own_events, self.claims.watches)
         yield self.scale_ups.watch
         yield WatchedKind(EVENTS, KubeEvent, self.events, optional=True)
@@ -236,4 +327,6 @@ def _areas_of(resource: ApiResource, into: type[Any]) -> Sequence[ViewArea]:
         return (ViewArea.FLEET, ViewArea.PLACEMENTS, ViewArea.PROMISES)
     if resource == SCALE_UPS.resource:
         return (ViewArea.SCALE_UPS,)
+    if resource == CONFIGMAPS:
+        return (ViewArea.FLEET, ViewArea.MOVES)
     return (ViewArea.FLEET, ViewArea.SCALE_UPS)

@@ -53,6 +53,10 @@ class DashboardOptions(Options, frozen=True):
     allowed_hosts: Annotated[
         tuple[str, ...], option("A name it may be asked by, beside loopback's.", flag="allowed-host")
     ] = ()
+    history_file: Annotated[
+        Path | None,
+        option("SQLite file that keeps the past of the fleet; without it only memory does.", metavar="FILE"),
+    ] = None
     region: Annotated[
         str, option("Region whose prices are used where a cluster does not say its own.", chart="region")
     ] = ""

@@ -67,6 +67,7 @@ async def _build(environment: Environment, options: DashboardOptions) -> Dashboa
             region=options.region,
             catalogue=options.catalogue,
             contract=options.contract,
+            history=options.history_file,
         ),
     )
 

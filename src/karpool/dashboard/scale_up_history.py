@@ -36,6 +36,11 @@ class ScaleUpHistory:
         yield from ((record, None) for record in self._records.values())
         yield from self._finished.values()
 
+    def wanted_by(self, namespace: str, pod: str) -> list[ScaleUpRecord]:
+        """Those that are under way and name the pod among who waits."""
+        names = {pod, f"{namespace}/{pod}"}
+        return [record for record in self._records.values() if names & {*record.demand}]
+
     @property
     def problems(self) -> Sequence[str]:
         return list(self._unreadable.values())

@@ -13,11 +13,13 @@ from karpool.cluster.nodes.state_node import NodeStage
 from karpool.cluster.pods.volume_store import PodVolume
 from karpool.cluster.pods.waiting_store import waiting_since
 from karpool.cluster.snapshot import Snapshot
-from karpool.estimator.capacity import CapacityPlace, CapacityReport, PlaceOutlook
+from karpool.estimator.capacity import CapacityAnalyzer, CapacityPlace, CapacityReport, PlaceOutlook
 from karpool.estimator.pending_demand import demands, largest_first, without_topology
 from karpool.estimator.providers.karpenter import KarpenterProvider
 from karpool.estimator.providers.packed_capacity import IN_FLIGHT
+from karpool.estimator.question import EstimateQuestion
 from karpool.model.infeasible import Infeasible
+from karpool.model.karmada.replica_requirements import ReplicaRequirements
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Pod
@@ -31,6 +33,7 @@ from karpool.packing.dra.pod_claims import demand_of
 from karpool.packing.fit_reasons import INSUFFICIENT, FitReason, explain_nodes
 from karpool.packing.new_nodes.node_plan import PoolCapacity
 from karpool.packing.tables.room import Room, snapshot_of
+from karpool.wire.requests import ReplicasRequest
 
 DEFAULT_SCHEDULER = "default-scheduler"
 # Events are kept for an hour and repeat themselves; the newest of each speaker and reason tell the story.
@@ -189,6 +192,31 @@ def explain_pod(
         resource_claims=tuple(_claims_in_the_way(pod, snapshot)),
         quotas=tuple(quota_notes(snapshot, pod.metadata.namespace, shape, pod.spec.priority_class_name)),
         report=report,
+    )
+
+
+def waiting_pod_explained(
+    pod: Pod,
+    needs: ReplicaRequirements,
+    snapshot: Snapshot,
+    analyzer: CapacityAnalyzer,
+    karpenter: KarpenterProvider,
+    *,
+    now: float,
+    volumes: Sequence[PodVolume] = (),
+    events: Iterable[KubeEvent] = (),
+) -> PodExplanation:
+    """Ask what one more such pod would find, and explain it. `snapshot` is without the pod."""
+    question = EstimateQuestion(ReplicasRequest("", needs), snapshot, topology=True)
+    return explain_pod(
+        pod,
+        needs.shape,
+        snapshot,
+        analyzer.answer(question, 1),
+        now=now,
+        offers=offers_for(karpenter, snapshot, needs.shape),
+        volumes=volumes,
+        events=events,
     )
 
 

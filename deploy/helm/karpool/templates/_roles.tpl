@@ -174,7 +174,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 {{- /* What the page shows; the switch is looked for by its name. */ -}}
 {{- define "karpool.rules.dashboard" -}}
 - {apiGroups: [""], resources: [events, namespaces, nodes, persistentvolumeclaims, persistentvolumes, pods, podtemplates, resourcequotas], verbs: [list, watch]}
-- {apiGroups: [""], resources: [configmaps], resourceNames: [karpool-consolidation], verbs: [list, watch]}
+- {apiGroups: [""], resources: [configmaps], resourceNames: [cluster-autoscaler-status, karpool-consolidation], verbs: [list, watch]}
 - {apiGroups: [apps], resources: [daemonsets, deployments, replicasets, statefulsets], verbs: [list, watch]}
 - {apiGroups: [batch], resources: [jobs], verbs: [list, watch]}
 - {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
@@ -182,8 +182,13 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 {{ include "karpool.rules.nodeClasses" . }}
+- {apiGroups: [resource.k8s.io], resources: [deviceclasses, devicetaintrules, resourceclaims, resourceclaimtemplates, resourceslices], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpus], verbs: [list, watch]}
 - {apiGroups: [gpu.karpool.dev], resources: [scaleups], verbs: [list, watch]}
 - {apiGroups: [cluster.karmada.io], resources: [clusters], verbs: [list, watch]}
 - {apiGroups: [work.karmada.io], resources: [clusterresourcebindings, resourcebindings], verbs: [list, watch]}
+{{- end }}
+
+{{- define "karpool.rules.readMoveRecords" -}}
+- {apiGroups: [""], resources: [configmaps], verbs: [list, watch]}
 {{- end }}

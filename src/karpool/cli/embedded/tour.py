@@ -14,15 +14,18 @@ from karpool.cli.embedded import tour_text
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.output.progress_line import ProgressLine
 from karpool.cli.output.text import columns, emit, note
+from karpool.dashboard.pages.collector import CollectorSettings
 from karpool.dashboard.server.app import dashboard
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.manager.shutdown import run_until_signalled
+from karpool.scheduler.controller.options import EstimatorAccessOptions
+from karpool.scheduler.process import estimator_clients
 from karpool_fleet.clusters.clock import LoopClock, ScaledLoop, loop_at
 from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.served_fleet import served
 from karpool_fleet.tour.chapter import Chapter, ChapterOutcome
-from karpool_fleet.tour.over_https import connect
+from karpool_fleet.tour.over_https import ANSWER_SECONDS, connect
 from karpool_fleet.tour.stage import TourStage
 from karpool_fleet.tour.tour import CHAPTERS, play, staged, tour_fleet
 
@@ -128,7 +131,13 @@ async def _running(kubeconfig: Path, wishes: TourOptions) -> AsyncIterator[tuple
 async def _dashboard(clients: Mapping[str, Client], port: int) -> AsyncIterator[str]:
     async with AsyncExitStack() as stack:
         try:
-            page = await stack.enter_async_context(dashboard(clients, port=port))
+            # As `karpool dashboard --enable-scheduler-estimator`: rooms are those that estimators see.
+            settings = CollectorSettings(
+                asker=lambda client: estimator_clients(
+                    EstimatorAccessOptions(enabled=True, timeout_seconds=ANSWER_SECONDS), client
+                )
+            )
+            page = await stack.enter_async_context(dashboard(clients, port=port, settings=settings))
         except OSError as error:
             reason = (error.strerror or str(error)).rpartition(": ")[2].lower()
             raise CommandFailed(

@@ -13,7 +13,6 @@ from karpool.cli.inspect.capacity import (
     ASPECTS,
     MarketOptions,
     capacity_picture,
-    question_of,
     requirements_of,
 )
 from karpool.cli.inspect.get_promises import lines
@@ -27,7 +26,7 @@ from karpool.cluster import kinds
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.changes import PutDropSink
 from karpool.cluster.snapshot import Snapshot
-from karpool.estimator.pod_explanation import PodExplanation, explain_pod, offers_for
+from karpool.estimator.pod_explanation import PodExplanation, waiting_pod_explained
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.kube.watched import WatchedKind
 from karpool.manager.options import Options, option
@@ -105,14 +104,13 @@ async def _explained(
     volumes = state.room.volumes_of(found)
     without_waiting(state, [workload], now)
     snapshot = state.snapshot(now)
-    report = picture.analyzer.answer(question_of(workload, needs, snapshot), 1)
-    explanation = explain_pod(
+    explanation = waiting_pod_explained(
         found,
-        needs[0].shape,
+        needs[0],
         snapshot,
-        report,
+        picture.analyzer,
+        picture.karpenter,
         now=now,
-        offers=offers_for(picture.karpenter, snapshot, needs[0].shape),
         volumes=volumes,
         events=events,
     )

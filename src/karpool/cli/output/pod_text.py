@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from karpool.cli.output.capacity_text import report_document
 from karpool.cli.output.documents import document_of
 from karpool.cli.output.text import NONE, columns, pluralize, printable
 from karpool.estimator.pod_explanation import ComingNode, PodExplanation, PodRemark, PodVerdict, PoolOffer
+from karpool.estimator.pod_sentences import arrival, next_step
 from karpool.gpu.records.scale_up_record import MEANS, ScaleUpRecord
 from karpool.model import durations
 from karpool.model.kubernetes.times import rfc3339
@@ -53,7 +53,7 @@ def _lines(answer: PodAnswer) -> Iterator[str]:
     at = f" {printable(pod.node)}" if pod.node and pod.verdict is PodVerdict.RUNS else ""
     cluster = printable(answer.cluster)
     yield printable(f"pod {pod.namespace}/{pod.name} {pod.verdict.value}{at}{since}, in {cluster}")
-    yield from (f"  {line}" for line in _next_step(pod))
+    yield from (f"  {printable(line)}" for line in next_step(pod))
     if pod.verdict in _QUESTIONS_ANSWERED:
         return
     if pod.remarks:
@@ -76,38 +76,6 @@ def _lines(answer: PodAnswer) -> Iterator[str]:
         )
         yield from _titled("VOLUMES", table)
     yield from _others(answer)
-
-
-def _next_step(pod: PodExplanation) -> Iterator[str]:
-    """The one sentence that a tired person needs."""
-    match pod.verdict:
-        case PodVerdict.GATED:
-            yield f"nobody schedules it before these are removed: {', '.join(map(printable, pod.gates))}"
-        case PodVerdict.WAITS_FOR_VOLUME:
-            yield from (printable(note.detail) for note in pod.volumes if not note.is_ready)
-        case PodVerdict.FITS:
-            taking = pluralize(pod.open_nodes, "node")
-            yield f"{taking} would take it now; if it waits on, look at its scheduler"
-        case PodVerdict.NODE_COMES:
-            taking_it = [node for node in pod.coming if node.takes_pod]
-            if not taking_it:  # cluster-autoscaler says how many come, and not which
-                yield "its node group is growing, and the new nodes take it"
-                return
-            node = min(taking_it, key=lambda node: node.expected_in_seconds or inf)
-            yield printable(f"claim {node.claim} takes it, {_when(node)}")
-        case PodVerdict.NODE_CAN_COME:
-            place = next(place for place in pod.report.places[1:] if place.room)
-            price = "" if place.price_per_hour is None else f" at ${place.price_per_hour:.3f} per hour"
-            types = f" ({', '.join(place.instance_types[:3])})" if place.instance_types else ""
-            yield printable(
-                f"{place.name} can launch a node for it{types}{price}; it should, within a minute"
-            )
-        case PodVerdict.NOWHERE:
-            yield "change the pod, a pool, or the nodes: what is in the way follows"
-        case PodVerdict.CANNOT_TELL:
-            yield from map(printable, pod.report.remarks)
-        case _:
-            return
 
 
 def _existing(pod: PodExplanation) -> Iterator[str]:
@@ -145,23 +113,12 @@ def _coming(nodes: Sequence[ComingNode]) -> str:
                 node.pool or NONE,
                 node.stage,
                 NONE if node.age_seconds is None else _ago(node.age_seconds),
-                _when(node),
+                arrival(node),
                 "yes" if node.takes_pod else "no",
             )
             for node in nodes
         ),
     )
-
-
-def _when(node: ComingNode) -> str:
-    if node.is_overdue:
-        return "overdue"
-    if node.expected_in_seconds is None:
-        return "not known when: no node of its pool has come yet"
-    compared = f"as {pluralize(node.compared_with, 'node')} of its pool took"
-    if not node.expected_in_seconds:
-        return f"any moment ({compared})"
-    return f"in about {_ago(node.expected_in_seconds)} ({compared})"
 
 
 def _others(answer: PodAnswer) -> Iterator[str]:

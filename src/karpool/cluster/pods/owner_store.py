@@ -115,6 +115,15 @@ class PodsByOwner:
                 waiting += controlled.waiting
         return bound, waiting
 
+    def workloads(self) -> Iterator[tuple[str, OwnerReference]]:
+        """By namespace what stands above pods, the topmost that is known of; each once."""
+        for namespace, controllers in self._controlled.items():
+            tops = {}
+            for controlled in controllers.values():
+                *_, top = chain(controlled.controller, self._find_owner)
+                tops[top.uid] = top
+            yield from ((namespace, top) for top in tops.values())
+
     def _add(self, key: ObjectKey, controller: OwnerReference, *, has_node: bool) -> None:
         controllers = self._controlled.setdefault(key.namespace, {})
         if controller.uid not in controllers:

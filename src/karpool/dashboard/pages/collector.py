@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -16,11 +17,26 @@ from karpool.consolidation.bound.certificate import certified
 from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.dashboard.api import views
+from karpool.dashboard.api import list_views, views
 from karpool.dashboard.cluster_watch import DashboardCluster
-from karpool.dashboard.pages import fleet_map, placements, promises, recent_events, scale_up_timelines
+from karpool.dashboard.history_file import HistoryFile
+from karpool.dashboard.pages import (
+    cluster_table,
+    fleet_map,
+    gpus,
+    move_ledger,
+    node_table,
+    placements,
+    promises,
+    recent_events,
+    scale_up_timelines,
+    search,
+    waiting_pods,
+)
 from karpool.dashboard.pages.consolidation_board import board, in_order, move_detail
 from karpool.dashboard.pages.node_detail import node_detail
+from karpool.dashboard.pages.paging import ListQuery
+from karpool.dashboard.pages.time_series import SAMPLE_SECONDS, FleetHistory
 from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
@@ -29,6 +45,7 @@ from karpool.model.contracts.shared_contract import SharedContract
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
 from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.provisioning.market_file import contract_of, contract_reader, market_of
 from karpool.provisioning.price_answers import price_asker
 from karpool.scheduler.controller.settings import SchedulingSettings
@@ -57,6 +74,7 @@ class CollectorSettings:
     region: str = ""
     catalogue: Path | None = None  # a file, instead of the shipped one
     contract: Path | None = None
+    history: Path | None = None  # where the past is kept, beside memory
 
 
 @dataclass
@@ -96,6 +114,12 @@ class FleetCollector:
         self._contact: dict[str, tuple[bool, str | None]] = {}  # whether silent, and what is not read yet
         self._askers: dict[str, EstimatorApi | None] = {}
         self._verified: dict[tuple[int, str], tuple[int, int]] = {}
+        self._rows: dict[str, tuple[tuple[Any, ...], views.ClusterRow]] = {}
+        self.history = FleetHistory()
+        self._sampled_at = float("-inf")
+        self._keep = HistoryFile(self._wishes.history) if self._wishes.history is not None else None
+        if self._keep is not None:
+            self.history.restore(self._keep.steps())
 
     # Clusters that come and go
 
@@ -117,7 +141,7 @@ class FleetCollector:
         del self.watches[name], self._clients[name]
         if self._contract is not None:
             self._contract.leave(name)
-        for held in (self._plans, self._contact, self._askers):
+        for held in (self._plans, self._contact, self._askers, self._rows):
             held.pop(name, None)
 
     # Running
@@ -126,6 +150,8 @@ class FleetCollector:
         for asker in self._askers.values():
             if close := getattr(asker, "close", None):
                 await close()
+        if self._keep is not None:
+            self._keep.close()
 
     @property
     def informers(self) -> list[InformerSet]:
@@ -157,11 +183,23 @@ class FleetCollector:
         ):  # also of kinds that turn out to be missing, which is no change of objects
             self._contact = contact
             self.bell.ring((ViewArea.FLEET, ViewArea.CONSOLIDATION))
+        self._sample()
         if self.clock.monotonic() - self._looked_at < LOOKED_AT_SECONDS:
             for watch in self.watches.values():
                 planned = self._plans.get(watch.name)
                 if planned is not None and planned.is_due(watch.version, self.clock.monotonic()):
                     self._make_plan(watch)
+
+    def _sample(self) -> None:
+        now = self.clock.now()
+        if self.clock.monotonic() < self._sampled_at + SAMPLE_SECONDS:
+            return
+        self._sampled_at = self.clock.monotonic()
+        evictions = {name: watch.evictions.count for name, watch in self.watches.items()}
+        steps = self.history.sample(self.fleet().clusters, evictions, now)
+        if self._keep is not None:
+            self._keep.keep(steps)
+        self.bell.ring((ViewArea.TIME,))
 
     def _expire(self) -> bool:
         freed = [ledger.expire(self.clock.monotonic()) for ledger in self._ledgers()]
@@ -187,12 +225,98 @@ class FleetCollector:
     # Answers
 
     def fleet(self) -> views.FleetOverview:
-        return fleet_map.fleet(
-            [self._facts(watch) for watch in self.watches.values()],
-            self._members(),
-            promises.by_cluster(self._ledgers()),
+        members, promised = self._members(), promises.by_cluster(self._ledgers())
+        rows = [
+            self._row(watch, members.get(name), promised.get(name, fleet_map.NOTHING))
+            for name, watch in self.watches.items()
+        ]
+        return fleet_map.fleet_of(rows, members, promised, self.clock.now())
+
+    def clusters(self, query: ListQuery) -> list_views.ClusterList:
+        return cluster_table.cluster_table(self.fleet(), query)
+
+    def cluster(self, name: str) -> list_views.ClusterDetail | None:
+        row = next((row for row in self.fleet().clusters if row.name == name), None)
+        if row is None:
+            return None
+        watch, now = self.watches.get(name), self.clock.now()
+        traces = cluster_table.ClusterTraces()
+        if watch is not None:
+            planned = self._plans.get(name)
+            traces = cluster_table.ClusterTraces(
+                watch.view(),
+                planned.plan if planned is not None else None,
+                watch.failing_pools(),
+                watch.cluster.failures.stock_outs(now),
+            )
+        return cluster_table.cluster_detail(row, traces, now)
+
+    def all_nodes(self, query: ListQuery) -> list_views.FleetNodeList:
+        return node_table.node_table(
+            (watch.index() for watch in self.watches.values()), query, self.clock.now()
+        )
+
+    def waiting(self, query: ListQuery) -> list_views.WaitingPodList:
+        return waiting_pods.waiting_pods(
+            (watch.waiting() for watch in self.watches.values()), query, self.clock.now()
+        )
+
+    def pod(self, cluster: str, namespace: str, name: str) -> list_views.PodDetails | None:
+        """None when there is no such pod."""
+        now = self.clock.now()
+        if not name:
+            return list_views.PodDetails(at=now, items=[])
+        watch = self.watches.get(cluster)
+        if watch is None:
+            return None
+        explanation = watch.explained(ObjectKey(namespace, name))
+        if explanation is not None:
+            promised = promises.by_cluster(self._ledgers()).get(cluster, fleet_map.NOTHING)
+            traces = waiting_pods.PodTraces(
+                watch.scale_ups.wanted_by(namespace, name),
+                promised.replicas,
+                watch.cluster.market.gaps(),
+            )
+            detail = waiting_pods.pod_detail(cluster, explanation, traces, now)
+        elif node := watch.node_of(f"{namespace}/{name}"):
+            detail = waiting_pods.placed_pod(cluster, namespace, name, node)
+        else:
+            return None
+        return list_views.PodDetails(at=now, items=[detail])
+
+    def gpus(self, query: ListQuery) -> list_views.DeviceList:
+        return gpus.gpus((watch.devices() for watch in self.watches.values()), query, self.clock.now())
+
+    def moves(self, query: ListQuery) -> list_views.MoveLedger:
+        return move_ledger.ledger(
+            (
+                move_ledger.ClusterMoves(name, watch.moves.records, watch.moves.problems)
+                for name, watch in self.watches.items()
+            ),
+            query,
             self.clock.now(),
         )
+
+    def search(self, query: ListQuery) -> list_views.SearchHits:
+        placed = (
+            f"{version.head.key.namespace}/{version.head.key.name}"
+            for watch in self._control_planes()
+            for version in watch.scheduling.bindings.all()
+        )
+        return search.search(
+            self.fleet(),
+            (watch.searched() for watch in self.watches.values()),
+            placed,
+            query,
+            self.clock.now(),
+        )
+
+    def time(
+        self, cluster: str, range_: str, begin: float | None, end: float | None
+    ) -> list_views.TimeSeries | None:
+        if cluster and cluster not in self.watches and cluster not in self._members():
+            return None
+        return self.history.read(cluster, range_, begin, end, self.clock.now())
 
     def nodes(self, cluster: str, pool: str | None = None) -> views.NodeList | None:
         watch = self.watches.get(cluster)
@@ -244,10 +368,13 @@ class FleetCollector:
             self.clock.now(),
         )
 
-    def consolidation(self) -> views.ConsolidationBoards:
+    def consolidation(self, cluster: str = "") -> views.ConsolidationBoards:
+        """Of one cluster, or of all: a plan is made of every one that is asked about."""
         self._looked_at = self.clock.monotonic()
         pending, boards = [], []
         for watch in self.watches.values():
+            if cluster not in ("", watch.name):
+                continue
             plan = self._plan(watch)
             if plan is None:
                 pending.append(watch.name)
@@ -260,25 +387,45 @@ class FleetCollector:
         plan = self._plan(watch) if watch is not None else None
         return None if plan is None else move_detail(cluster, plan, id_)
 
-    def events(self) -> views.RecentEventList:
+    def events(self, choice: recent_events.EventChoice = recent_events.EVERYTHING) -> views.RecentEventList:
         return recent_events.recent_events(
-            ((watch.name, watch.events) for watch in self.watches.values()), self.clock.now()
+            ((watch.name, watch.events) for watch in self.watches.values()), self.clock.now(), choice
         )
 
     # Inside
 
-    def _facts(self, watch: DashboardCluster) -> fleet_map.ClusterOverview:
-        view = watch.view()
-        failures = {pool: watch.failure_of(pool) for pool in view.pool_objects}
-        return fleet_map.ClusterOverview(
+    def _row(
+        self, watch: DashboardCluster, member: MemberCluster | None, promised: fleet_map.PromisedCapacity
+    ) -> views.ClusterRow:
+        """Made anew only when something changed that it shows: a fleet has a hundred of them."""
+        failures, quiet = watch.failing_pools(), watch.staleness > fleet_map.QUIET_SECONDS
+        heard = watch.staleness if quiet else 0.0
+        shown = (
+            watch.view(),
+            watch.cluster.market.version,
+            watch.is_control_plane,
+            heard,
+            watch.not_ready(),
+            failures,
+            member,
+            promised,
+        )
+        before = self._rows.get(watch.name)
+        if before is not None and before[0][0] is shown[0] and before[0][1:] == shown[1:]:
+            return before[1]
+        view = shown[0]
+        overview = fleet_map.ClusterOverview(
             watch.name,
             view,
             is_control_plane=watch.is_control_plane,
-            heard_seconds_ago=watch.staleness,
+            heard_seconds_ago=heard,
             not_ready=watch.not_ready(),
             problems=(*view.problems, *(f"no price: {gap}" for gap in watch.cluster.market.gaps())),
-            failures={pool: why for pool, why in failures.items() if why},
+            failures=failures,
         )
+        row = fleet_map.watched(overview, member, promised)
+        self._rows[watch.name] = shown, row
+        return row
 
     def _control_planes(self) -> list[DashboardCluster]:
         return [watch for watch in self.watches.values() if watch.is_control_plane]

@@ -68,11 +68,22 @@ def fleet(
     now: float,
 ) -> FleetOverview:
     """Clusters that are watched, then those that only Karmada knows."""
-    rows = [
+    rows = (
         watched(cluster, members.get(cluster.name), promised.get(cluster.name, NOTHING))
         for cluster in clusters
-    ]
-    known = {overview.name for overview in clusters}
+    )
+    return fleet_of(rows, members, promised, now)
+
+
+def fleet_of(
+    watched_rows: Iterable[ClusterRow],
+    members: Mapping[str, MemberCluster],
+    promised: Mapping[str, PromisedCapacity],
+    now: float,
+) -> FleetOverview:
+    """The same of rows that are made already."""
+    rows = list(watched_rows)
+    known = {row.name for row in rows}
     rows += [
         through_karmada(member, promised.get(name, NOTHING))
         for name, member in sorted(members.items())

@@ -4,6 +4,7 @@ Only so many are held, whatever a cluster writes: the oldest go first.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from karpool.cluster.changes import ObjectChange
 from karpool.dashboard.api.views import RecentEvent, RecentEventList
@@ -39,9 +40,36 @@ class EventBuffer:
         self._held = dict(newest[: self._limit])
 
 
-def recent_events(clusters: Iterable[tuple[str, Iterable[KubeEvent]]], now: float) -> RecentEventList:
+@dataclass(frozen=True, slots=True)
+class EventChoice:
+    """Which events are asked for. `about`: what they are about, as `Pod team/web-0`; `words` all occur."""
+
+    cluster: str = ""
+    type: str = ""
+    about: str = ""
+    words: tuple[str, ...] = ()
+
+    def takes(self, event: RecentEvent) -> bool:
+        if self.type not in ("", event.type) or self.about not in ("", event.object):
+            return False
+        text = "\n".join((event.object, event.reason, event.message, event.cluster)).lower()
+        return all(word in text for word in self.words)
+
+
+EVERYTHING = EventChoice()
+
+
+def recent_events(
+    clusters: Iterable[tuple[str, Iterable[KubeEvent]]], now: float, choice: EventChoice = EVERYTHING
+) -> RecentEventList:
     """Of all clusters together, the newest first."""
-    found = [_happening(cluster, event) for cluster, events in clusters for event in events]
+    happenings = (
+        _happening(cluster, event)
+        for cluster, events in clusters
+        if choice.cluster in ("", cluster)
+        for event in events
+    )
+    found = list(filter(choice.takes, happenings))
     found.sort(key=lambda event: (-event.at, event.cluster, event.object, event.reason, event.message))
     return RecentEventList(at=now, items=found[:SHOWN_MAX], left_out=max(0, len(found) - SHOWN_MAX))
 

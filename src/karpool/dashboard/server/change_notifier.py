@@ -18,6 +18,8 @@ class ViewArea(StrEnum):
     SCALE_UPS = "scale-ups"
     CONSOLIDATION = "consolidation"
     EVENTS = "events"
+    MOVES = "moves"
+    TIME = "time"
 
 
 # A busy cluster changes a hundred times a second; people do not read that fast.

@@ -30,7 +30,25 @@ def evict(cluster: ServedCluster, record: StoredObject, eviction: Object, *, dry
     assert pods is not None
     if not record.deleting and record.field("status.phase") not in _IDLE_PHASES:
         _charge(cluster, record, dry_run=options.dry_run)
+    if not (record.deleting or options.dry_run or options.resource_version):
+        record = _told_to_leave(cluster, record)
     delete(cluster, pods, record, options)
+
+
+def _told_to_leave(cluster: ServedCluster, pod: StoredObject) -> StoredObject:
+    """Whoever looks at the pod sees why it goes."""
+    obj = pod.object()
+    status = obj.setdefault("status", {})
+    told = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastTransitionTime": cluster.now(),
+    }
+    others = [before for before in status.get("conditions") or () if before.get("type") != told["type"]]
+    status["conditions"] = [*others, told]
+    return cluster.store.put(pod.collection, obj)
 
 
 def _options(eviction: Object, dry_run: bool) -> DeleteOptions:

@@ -1,0 +1,75 @@
+"""What a page of a list is asked for by: words to find, what to sort by, where to begin and how many.
+
+Pure. What is wrong raises Invalid with the parameter's name.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from karpool.model.errors import Invalid
+
+RowT = TypeVar("RowT")
+LIMIT = 100
+LIMIT_MAX = 500  # a screen shows fifty; more than this is for the API, which pages
+_OFFSET_MAX = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """`words` must all be found; `cluster` and `pool` are exact."""
+
+    words: tuple[str, ...] = ()
+    cluster: str = ""
+    pool: str = ""
+    sort: str = ""
+    descending: bool = False
+    offset: int = 0
+    limit: int = LIMIT
+
+    def finds(self, *texts: str) -> bool:
+        whole = "\n".join(texts).lower()
+        return all(word in whole for word in self.words)
+
+
+def list_query(given: Mapping[str, str], sorts: Iterable[str]) -> ListQuery:
+    """`sorts` are the columns it may be sorted by; a minus before one turns it round."""
+    asked = given.get("sort", "")
+    column = asked.removeprefix("-")
+    allowed = sorted(sorts)
+    if column and column not in allowed:
+        raise Invalid("sort", asked, f"must be one of {', '.join(allowed)}, or one of them after a minus")
+    return ListQuery(
+        words=tuple(given.get("q", "").lower().split()),
+        cluster=given.get("cluster", ""),
+        pool=given.get("pool", ""),
+        sort=column,
+        descending=asked.startswith("-"),
+        offset=_whole(given, "offset", 0, _OFFSET_MAX),
+        limit=_whole(given, "limit", LIMIT, LIMIT_MAX),
+    )
+
+
+def _whole(given: Mapping[str, str], name: str, default: int, most: int) -> int:
+    text = given.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise Invalid(name, text, "must be a whole number, 0 or more")
+    return min(int(text), most)
+
+
+def in_order(
+    rows: Sequence[RowT], query: ListQuery, columns: Mapping[str, Callable[[RowT], Any]]
+) -> Sequence[RowT]:
+    """Sorted by the column that was asked for; as they come otherwise. What has no value comes last."""
+    column = columns.get(query.sort)
+    if column is None:
+        return rows
+    known = [row for row in rows if column(row) is not None]
+    unknown = [row for row in rows if column(row) is None]
+    return [*sorted(known, key=column, reverse=query.descending), *unknown]
+
+
+def page_of(rows: Sequence[RowT], query: ListQuery) -> list[RowT]:
+    return list(rows[query.offset : query.offset + query.limit])
