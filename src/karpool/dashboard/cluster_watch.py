@@ -107,6 +107,7 @@ class DashboardCluster:
         self._changes = 0
         self._view: tuple[int, ClusterView] | None = None
         self._index: NodeIndex | None = None
+        self._gaps: tuple[ClusterView, Sequence[str]] | None = None
         self._devices: tuple[ClusterView, ClusterDevices] | None = None
 
     # Running
@@ -204,6 +205,13 @@ class DashboardCluster:
         now, failures = self.clock.now(), self.cluster.failures
         found = {pool: failures.of_pool(pool, now) for pool in self.view().pool_objects}
         return {pool: str(failure) for pool, failure in found.items() if failure is not None}
+
+    def price_gaps(self) -> Sequence[str]:
+        """Why prices are not known; worked out once for every view."""
+        view, market = self.view(), self.cluster.market
+        if self._gaps is None or self._gaps[0] is not view:
+            self._gaps = view, market.gaps()
+        return self._gaps[1]
 
     def searched(self) -> SearchedCluster:
         waiting = (str(key) for key, pod in self.cluster.kept_pods.items() if not pod.spec.node_name)

@@ -17,6 +17,7 @@ from karpool.consolidation.bound.certificate import certified
 from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.view import ClusterView
 from karpool.dashboard.api import list_views, views
 from karpool.dashboard.cluster_watch import DashboardCluster
 from karpool.dashboard.history_file import HistoryFile
@@ -114,7 +115,7 @@ class FleetCollector:
         self._contact: dict[str, tuple[bool, str | None]] = {}  # whether silent, and what is not read yet
         self._askers: dict[str, EstimatorApi | None] = {}
         self._verified: dict[tuple[int, str], tuple[int, int]] = {}
-        self._rows: dict[str, tuple[tuple[Any, ...], views.ClusterRow]] = {}
+        self._rows: dict[str, tuple[ClusterView, Any, views.ClusterRow]] = {}
         self.history = FleetHistory()
         self._sampled_at = float("-inf")
         self._keep = HistoryFile(self._wishes.history) if self._wishes.history is not None else None
@@ -225,12 +226,13 @@ class FleetCollector:
     # Answers
 
     def fleet(self) -> views.FleetOverview:
-        members, promised = self._members(), promises.by_cluster(self._ledgers())
-        rows = [
-            self._row(watch, members.get(name), promised.get(name, fleet_map.NOTHING))
-            for name, watch in self.watches.items()
-        ]
-        return fleet_map.fleet_of(rows, members, promised, self.clock.now())
+        return fleet_map.fleet(
+            [self._facts(watch) for watch in self.watches.values()],
+            self._members(),
+            promises.by_cluster(self._ledgers()),
+            self.clock.now(),
+            self._row,
+        )
 
     def clusters(self, query: ListQuery) -> list_views.ClusterList:
         return cluster_table.cluster_table(self.fleet(), query)
@@ -275,7 +277,7 @@ class FleetCollector:
             traces = waiting_pods.PodTraces(
                 watch.scale_ups.wanted_by(namespace, name),
                 promised.replicas,
-                watch.cluster.market.gaps(),
+                watch.price_gaps(),
             )
             detail = waiting_pods.pod_detail(cluster, explanation, traces, now)
         elif node := watch.node_of(f"{namespace}/{name}"):
@@ -394,38 +396,38 @@ class FleetCollector:
 
     # Inside
 
-    def _row(
-        self, watch: DashboardCluster, member: MemberCluster | None, promised: fleet_map.PromisedCapacity
-    ) -> views.ClusterRow:
-        """Made anew only when something changed that it shows: a fleet has a hundred of them."""
-        failures, quiet = watch.failing_pools(), watch.staleness > fleet_map.QUIET_SECONDS
-        heard = watch.staleness if quiet else 0.0
-        shown = (
-            watch.view(),
-            watch.cluster.market.version,
-            watch.is_control_plane,
-            heard,
-            watch.not_ready(),
-            failures,
-            member,
-            promised,
-        )
-        before = self._rows.get(watch.name)
-        if before is not None and before[0][0] is shown[0] and before[0][1:] == shown[1:]:
-            return before[1]
-        view = shown[0]
-        overview = fleet_map.ClusterOverview(
+    def _facts(self, watch: DashboardCluster) -> fleet_map.ClusterOverview:
+        view, heard = watch.view(), watch.staleness
+        return fleet_map.ClusterOverview(
             watch.name,
             view,
             is_control_plane=watch.is_control_plane,
-            heard_seconds_ago=heard,
+            heard_seconds_ago=heard if heard > fleet_map.QUIET_SECONDS else 0.0,
             not_ready=watch.not_ready(),
-            problems=(*view.problems, *(f"no price: {gap}" for gap in watch.cluster.market.gaps())),
-            failures=failures,
+            problems=(*view.problems, *(f"no price: {gap}" for gap in watch.price_gaps())),
+            failures=watch.failing_pools(),
         )
-        row = fleet_map.watched(overview, member, promised)
-        self._rows[watch.name] = shown, row
-        return row
+
+    def _row(
+        self,
+        facts: fleet_map.ClusterOverview,
+        member: MemberCluster | None,
+        promised: fleet_map.PromisedCapacity,
+    ) -> views.ClusterRow:
+        """Made anew only when something changed that it shows: a fleet has a hundred of them."""
+        said = (
+            facts.is_control_plane,
+            facts.heard_seconds_ago,
+            facts.not_ready,
+            facts.problems,
+            facts.failures,
+        )
+        shown = *said, member, promised
+        before = self._rows.get(facts.name)
+        if before is None or before[0] is not facts.view or before[1] != shown:
+            row = fleet_map.watched(facts, member, promised)
+            before = self._rows[facts.name] = facts.view, shown, row
+        return before[2]
 
     def _control_planes(self) -> list[DashboardCluster]:
         return [watch for watch in self.watches.values() if watch.is_control_plane]

@@ -7,7 +7,7 @@ and says why.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -66,23 +66,13 @@ def fleet(
     members: Mapping[str, MemberCluster],
     promised: Mapping[str, PromisedCapacity],
     now: float,
+    row_of: "MakeRow | None" = None,
 ) -> FleetOverview:
-    """Clusters that are watched, then those that only Karmada knows."""
-    rows = (
-        watched(cluster, members.get(cluster.name), promised.get(cluster.name, NOTHING))
-        for cluster in clusters
-    )
-    return fleet_of(rows, members, promised, now)
-
-
-def fleet_of(
-    watched_rows: Iterable[ClusterRow],
-    members: Mapping[str, MemberCluster],
-    promised: Mapping[str, PromisedCapacity],
-    now: float,
-) -> FleetOverview:
-    """The same of rows that are made already."""
-    rows = list(watched_rows)
+    """Clusters that are watched, then those that only Karmada knows. `row_of` may know rows already."""
+    make = row_of or watched
+    rows = [
+        make(cluster, members.get(cluster.name), promised.get(cluster.name, NOTHING)) for cluster in clusters
+    ]
     known = {row.name for row in rows}
     rows += [
         through_karmada(member, promised.get(name, NOTHING))
@@ -101,6 +91,9 @@ def fleet_of(
         unpriced=sum(row.unpriced for row in rows),
         promised_replicas=sum(row.promised_replicas for row in rows),
     )
+
+
+MakeRow = Callable[[ClusterOverview, MemberCluster | None, PromisedCapacity], ClusterRow]
 
 
 def watched(facts: ClusterOverview, member: MemberCluster | None, promised: PromisedCapacity) -> ClusterRow:
