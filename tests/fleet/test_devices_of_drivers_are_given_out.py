@@ -77,3 +77,39 @@ def test_each_device_serves_one_claim_and_the_rest_wait_until_more_come():
         assert await until(three, within=120)
 
     play(story, nodes=[StaticNodes(type="m5.large", count=2)])
+
+
+def test_what_a_class_offers_is_served_by_its_driver_where_no_plugin_is():
+    async def story(cluster):
+        client = cluster.embedded.client("user")
+        names = sorted(node["metadata"]["name"] for node in (await client.list(NODES, into=dict)).items)
+        for resource, obj in device_objects(names[1], 2):
+            if resource is DEVICECLASSES:
+                obj["spec"]["extendedResourceName"] = "example.com/gpu"
+            await client.create(resource, obj)
+        web = deployment("web", 3, cpu="100m")
+        (container,) = web["spec"]["template"]["spec"]["containers"]
+        container["resources"]["requests"]["example.com/gpu"] = "1"
+        container["resources"]["limits"] = {"example.com/gpu": "1"}
+        await client.create(DEPLOYMENTS, web)
+
+        async def two():
+            return await ready(cluster, "web") == 2
+
+        assert await until(two, within=120)
+        pods = [
+            pod
+            for pod in (await client.list(PODS, into=dict)).items
+            if pod["metadata"]["namespace"] == "default"
+        ]
+        bound = [pod for pod in pods if pod["spec"].get("nodeName")]
+        assert [pod["spec"]["nodeName"] for pod in bound] == [names[1]] * 2
+        given = (await client.list(RESOURCECLAIMS, into=dict)).items
+        of_pods = {pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"] for pod in bound}
+        assert of_pods == {claim["metadata"]["name"] for claim in given}
+        devices = [c["status"]["allocation"]["devices"]["results"][0]["device"] for c in given]
+        assert sorted(devices) == ["gpu-0", "gpu-1"]
+        (mapping,) = bound[0]["status"]["extendedResourceClaimStatus"]["requestMappings"]
+        assert mapping["resourceName"] == "example.com/gpu" and mapping["containerName"] == container["name"]
+
+    play(story, nodes=[StaticNodes(type="m5.large", count=2)])

@@ -39,6 +39,7 @@ ASPECTS = (
     | Aspect.STOCK
     | Aspect.DISRUPTION
     | Aspect.DEVICES
+    | Aspect.DRA
     | Aspect.RECORDS
     | Aspect.OVERLAYS
     | Aspect.BUFFERS

@@ -1,8 +1,9 @@
-"""How many pods the devices of drivers (DRA) serve on each node, whatever else the pods need.
+"""How many pods the devices of drivers (DRA) serve on each node.
 
 Devices of one node count for that node: nodes that are alike are worked out once, and where a pod asks for so
 many devices that match and nothing else, the count is arithmetic on columns. Devices and claims that several
-nodes share are counted pod by pod, each on the first node in order that takes it.
+nodes share are counted pod by pod, each on the first node in order that takes it. Extended resources that a
+device class offers are devices of drivers wherever no plugin has them.
 """
 
 from collections.abc import Iterator
@@ -12,11 +13,23 @@ import numpy as np
 from karpool.model.dra.claim import EXACT_COUNT, DeviceRequest
 from karpool.model.dra.selector import SelectorError, attributes_read
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.quantity import INT64_MAX
 from karpool.model.taints import untolerated
+from karpool.packing.dra.allocator import RESULTS_MAX
 from karpool.packing.dra.columns import DriverColumns, Read, joined_reads
-from karpool.packing.dra.counting import PODS_MAX, Demand, count_on, count_over
+from karpool.packing.dra.counting import count_on, count_over
+from karpool.packing.dra.extended_resources import CLAIM_NAME, extended_claim
 from karpool.packing.dra.outcome import DraOutcome
-from karpool.packing.dra.pod_claims import DraNode, DraState, PodDemand, demand_of_shape, place_pod
+from karpool.packing.dra.pod_claims import (
+    DraNode,
+    DraState,
+    PodClaim,
+    PodDemand,
+    demand_of_shape,
+    place_pod,
+    served_by_drivers,
+)
+from karpool.packing.dra.stock import DeviceStock
 from karpool.packing.feasibility import matches_terms
 from karpool.packing.tables.columns import Bools, Int64s, read_only
 from karpool.packing.tables.node_table import NodeTable
@@ -24,18 +37,58 @@ from karpool.packing.tables.room import Room
 
 # Pods placed one by one where nodes share devices or a claim; what lies beyond is not promised.
 SHARED_PODS_MAX = 256
+RESERVATIONS_MAX = 256  # pods that a claim is reserved for, as the API allows
 _CLASSES_MAX = 65_536  # counts that are kept while slices stay as they are
 
 
-def claim_room(room: Room, shape: PodShape) -> Int64s:
-    """By node; zeros where devices are not known."""
+def asks_drivers(room: Room, shape: PodShape) -> bool:
+    """Whether devices of drivers matter to a shape."""
+    return bool(shape.resource_claims or served_by_drivers(room.dra, shape))
+
+
+def claim_room(room: Room, shape: PodShape, caps: Int64s | None = None) -> Int64s:
+    """By node; zeros where devices are not known. `caps`: how many pods have room for all else they need."""
     if room.dra is None:
         return np.zeros(room.n, dtype=np.int64)
-    key = (shape.namespace, shape.resource_claims)
+    demand = demand_of_shape(room.dra, shape)
+    if demand.refused:
+        return np.zeros(room.n, dtype=np.int64)
+    shared = _is_shared(room.dra, demand)
+    # Where nodes share devices it matters who else has room: pods take the first nodes that have it.
+    seen = caps.tobytes() if shared and caps is not None else b""
+    key = (shape.namespace, shape.resource_claims, tuple(demand.extended.items()), demand.containers, seen)
     counts = room.claim_rooms.get(key)
     if counts is None:
-        counts = room.claim_rooms[key] = read_only(_counts(room, room.dra, shape))
-    return counts
+        if shared:
+            counts = _one_by_one(room, room.dra, shape, caps)
+        else:
+            counts = _counts(room, room.dra, shape, demand)
+        room.claim_rooms[key] = read_only(counts)
+    return counts if caps is None else np.minimum(counts, caps)
+
+
+def takes_one(room: Room, shape: PodShape) -> Bools:
+    """Nodes with devices for one pod of a shape, each by itself."""
+    if room.dra is None:
+        return np.full(room.n, not shape.resource_claims)
+    if not shares_devices(room, shape):
+        return claim_room(room, shape) > 0
+    demand = demand_of_shape(room.dra, shape)
+    views = (room.dra_node(row, demand.extended) for row in range(room.n))
+    return np.array([place_pod(room.dra, demand, view).fits for view in views], dtype=np.bool_)
+
+
+def shares_devices(room: Room, shape: PodShape) -> bool:
+    """Whether a pod on one node may take what another node could have given to the next."""
+    return room.dra is not None and _is_shared(room.dra, demand_of_shape(room.dra, shape))
+
+
+def free_beside_drivers(room: Room, resource: str) -> Int64s:
+    """What is left of a resource; without end on nodes whose drivers serve it (see `claim_room`)."""
+    free = room.free(resource)
+    if room.dra is None or resource not in room.dra.offered:
+        return free
+    return np.where(room.allocatable(resource) > 0, free, INT64_MAX)
 
 
 def why_not(room: Room, shape: PodShape, row: int) -> DraOutcome | None:
@@ -43,30 +96,67 @@ def why_not(room: Room, shape: PodShape, row: int) -> DraOutcome | None:
     if room.dra is None:
         return None
     demand = demand_of_shape(room.dra, shape)
-    return place_pod(room.dra, demand, dra_node(room.nodes, row)).outcome
+    return place_pod(room.dra, demand, room.dra_node(row, demand.extended)).outcome
 
 
-def dra_node(nodes: NodeTable, row: int) -> DraNode:
-    return DraNode(nodes.names[row], nodes.labels_of(row), {})
+def _is_shared(state: DraState, demand: PodDemand) -> bool:
+    """Whether what one node gives is missing on another: claims of several pods, devices of several nodes."""
+    claims = [claim for claim in demand.claims if claim.allocation is None]
+    if any(claim.key for claim in claims):
+        return True
+    if not state.stock.slices.reaches_beyond_nodes or not (claims or demand.extended):
+        return False
+    requests = [request for claim in claims for request in claim.spec.all_requests()]
+    resources = [resource for resource in demand.extended if resource in state.offered]
+    extended, _ = extended_claim(demand.containers, resources, state.offered)
+    return any(_may_share(state.stock, request) for request in (*requests, *extended.all_requests()))
 
 
-def _counts(room: Room, state: DraState, shape: PodShape) -> Int64s:
-    demand = demand_of_shape(state, shape)
-    if demand.refused:
-        return np.zeros(room.n, dtype=np.int64)
+def _may_share(stock: DeviceStock, request: DeviceRequest) -> bool:
+    """Whether a device that several nodes share may serve a request, or spoil it."""
+    devices = stock.slices.shared_devices
+    texts = (*stock.classes[request.device_class].selectors, *request.selectors)
+    if devices is None or request.mode != EXACT_COUNT or None in texts:
+        return True
+    try:
+        return any(all(stock.memo.matches(str(text), device) for text in texts) for device in devices)
+    except SelectorError:
+        return True  # it ends the search, on every node that meets it first
+
+
+def _counts(room: Room, state: DraState, shape: PodShape, demand: PodDemand) -> Int64s:
+    """Where devices belong to one node each."""
+    served = served_by_drivers(state, shape)
+    if not served:
+        return _of_claims(room, state, demand.claims)
+    counts = np.zeros(room.n, dtype=np.int64)
+    by_plugin = np.array([room.allocatable(resource) > 0 for resource in served], dtype=np.bool_)
+    patterns, numbers = np.unique(by_plugin, axis=1, return_inverse=True)
+    for number, pattern in enumerate(patterns.T):
+        drivers = [resource for resource, plugin in zip(served, pattern.tolist(), strict=True) if not plugin]
+        claims = demand.claims
+        if drivers:
+            spec, _ = extended_claim(demand.containers, drivers, state.offered)
+            claims = (*claims, PodClaim(CLAIM_NAME, "", spec))
+        rows = numbers.reshape(-1) == number
+        counts[rows] = _of_claims(room, state, claims)[rows]
+    return counts
+
+
+def _of_claims(room: Room, state: DraState, claims: tuple[PodClaim, ...]) -> Int64s:
+    demand = PodDemand(claims)
     open_claims = [claim for claim in demand.claims if claim.allocation is None]
     open_nodes = np.ones(room.n, dtype=np.bool_)
     for claim in demand.claims:
         if claim.allocation is not None and claim.allocation.node_terms is not None:
             open_nodes &= matches_terms(room.nodes, claim.allocation.node_terms)
     if not open_claims:
-        return np.where(open_nodes, PODS_MAX, 0)
-    if state.stock.slices.reaches_beyond_nodes or any(claim.key for claim in open_claims):
-        return _one_by_one(room, state, shape, open_nodes)
+        # Without claims plugins serve it all, and their columns say how many.
+        return np.where(open_nodes, RESERVATIONS_MAX if demand.claims else INT64_MAX, 0)
     columns = state.stock.columns
     by_node = _arithmetic(state, columns, demand)
     if by_node is None:
-        by_node = _by_class(room, state, columns, demand, lambda now: demand_of_shape(now, shape))
+        by_node = _by_class(room, state, columns, demand)
     # Nodes without slices have no devices: position -1 is theirs.
     with_none = np.append(by_node, 0)
     return np.where(open_nodes, with_none[_positions(room.nodes, columns)], 0)
@@ -109,7 +199,7 @@ def _arithmetic(state: DraState, columns: DriverColumns, demand: PodDemand) -> I
         return None
     (request,) = requests
     plain = request.mode == EXACT_COUNT and not request.parent and request.capacity is None
-    if not plain or request.admin_access is not None or not 0 < request.count <= PODS_MAX // 2:
+    if not plain or request.admin_access is not None or not 0 < request.count <= RESULTS_MAX:
         return None
     codes, samples = columns.profiles(_reads(state, demand))
     texts = (*state.stock.classes[request.device_class].selectors, *request.selectors)
@@ -133,9 +223,7 @@ def _arithmetic(state: DraState, columns: DriverColumns, demand: PodDemand) -> I
     return columns.per_node(usable) // request.count
 
 
-def _by_class(
-    room: Room, state: DraState, columns: DriverColumns, demand: PodDemand, again: Demand
-) -> Int64s:
+def _by_class(room: Room, state: DraState, columns: DriverColumns, demand: PodDemand) -> Int64s:
     read = _reads(state, demand)
     classes = columns.classes(read, state.held)
     asked = (read, tuple(claim.spec for claim in demand.claims if claim.allocation is None))
@@ -148,17 +236,19 @@ def _by_class(
         pods = columns.class_counts.get(key)
         if pods is None:
             row = room.find(names[node])
-            view = DraNode(names[node], {}, {}) if row is None else dra_node(room.nodes, row)
-            pods = columns.class_counts[key] = count_on(state, again, view).pods
+            view = DraNode(names[node], {}, {}) if row is None else room.dra_node(row)
+            pods = columns.class_counts[key] = count_on(state, lambda now: demand, view).pods
         counts[number] = pods
     by_node: Int64s = counts[classes.numbers]
     return by_node
 
 
-def _one_by_one(room: Room, state: DraState, shape: PodShape, open_nodes: Bools) -> Int64s:
-    rows = [row for row in room.order.tolist() if open_nodes[row]]
-    views = [dra_node(room.nodes, row) for row in rows]
-    total = count_over(state, lambda now: demand_of_shape(now, shape), views, SHARED_PODS_MAX)
+def _one_by_one(room: Room, state: DraState, shape: PodShape, caps: Int64s | None) -> Int64s:
+    rows = room.order.tolist() if caps is None else [row for row in room.order.tolist() if caps[row] > 0]
+    extended = demand_of_shape(state, shape).extended
+    views = [room.dra_node(row, extended) for row in rows]
+    most = [SHARED_PODS_MAX] * len(rows) if caps is None else caps[rows].tolist()
+    total = count_over(state, lambda now: demand_of_shape(now, shape), views, SHARED_PODS_MAX, most)
     counts = np.zeros(room.n, dtype=np.int64)
     counts[rows] = total.per_node
     return counts

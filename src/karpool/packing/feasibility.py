@@ -23,15 +23,8 @@ ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the wildcard as the API spells it
 def feasible(snapshot: Room, shape: PodShape) -> Bools:
     """Nodes that pass every check of this module. O(nodes) the first time, a lookup afterwards.
 
-    None for a pod with resource claims: who asks here does not take devices of drivers (see `claim_room`).
+    Resource claims are not among them: see `claim_room`.
     """
-    if shape.resource_claims:
-        return np.zeros(snapshot.n, dtype=np.bool_)
-    return feasible_with_claims(snapshot, shape)
-
-
-def feasible_with_claims(snapshot: Room, shape: PodShape) -> Bools:
-    """The same for those who look at claims themselves."""
     mask = admitted(snapshot.nodes, shape)
     return mask & ports_free(snapshot, shape) if shape.host_ports else mask
 

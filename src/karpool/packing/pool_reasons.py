@@ -77,7 +77,7 @@ class _PoolReasons:
             yield self._refusal(
                 FitReason.POOL_REQUIREMENT, f"its requirements leave no instance type (on {keys})"
             )
-        elif self._ask.shape.resource_claims:
+        elif self._ask.shape.resource_claims and self._launch.claims is None:
             yield self._refusal(FitReason.DYNAMIC_RESOURCES, CLAIMS_UNKNOWN)
         elif not self._ask.choices:
             yield self._refusal(
@@ -159,9 +159,8 @@ class _PoolReasons:
             left &= within
         devices = launch.with_devices(ask.demands, ask.amounts)
         if devices is not None and (out := left & ~devices).any():
-            yield self._refusal(
-                FitReason.RESOURCES, f"no such device: the pod asks for {ask.demands[0]}", int(out.sum())
-            )
+            kind = FitReason.DYNAMIC_RESOURCES if ask.shape.resource_claims else FitReason.RESOURCES
+            yield self._refusal(kind, f"no such device: the pod asks for {ask.demands[-1]}", int(out.sum()))
             left &= devices
         within = both(within, devices)
         ports = launch.without_ports(ask.ports) if ask.ports else None

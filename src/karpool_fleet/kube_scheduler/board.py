@@ -11,6 +11,7 @@ import numpy as np
 
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import fits
+from karpool.packing.dra.pod_claims import DraState
 from karpool.packing.tables.columns import Bools, Int32s, Int64s
 from karpool.packing.tables.node_table import SubsetNodeTable
 from karpool.packing.tables.room import BoundPodCounts, Room
@@ -40,6 +41,9 @@ class RoomSubset(Room):
 
     def _read_devices(self) -> None:
         """Shares of devices are nothing to kube-scheduler."""
+
+    def _read_dra(self) -> DraState | None:
+        return self._base.dra
 
     def _read_free(self, resource: str) -> Int64s:
         return self._base.free(resource)[self._rows]
@@ -84,6 +88,9 @@ class PlacementBoard(Room):
 
     def _read_devices(self) -> None:
         """Shares of devices are nothing to kube-scheduler."""
+
+    def _read_dra(self) -> DraState | None:
+        return self._base.dra
 
     def _read_free(self, resource: str) -> Int64s:
         return self._base.free(resource)
@@ -142,7 +149,7 @@ class PlacementBoard(Room):
     def _charge(self, shape: PodShape, row: int, pods: int) -> None:
         for resource, units in shape.requests:
             column = self._free.get(resource)
-            if column is not None:
+            if column is not None and column.flags.writeable:  # what no plugin has, drivers serve
                 column[row] -= units * pods
         self.slots[row] -= pods
 

@@ -1,8 +1,8 @@
 """Claims of pods for devices of drivers (DRA): what a pod gets on which node, and what is written of it.
 
 What was given and is not seen yet is held here, until the claims themselves say so. Claims of templates are
-made when the pod is bound; upstream a controller makes them before. Extended resources that a class offers
-are not served here, and a named claim stays allocated when its last pod goes.
+made when the pod is bound; upstream a controller makes them before. A named claim stays allocated when its
+last pod goes.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,11 @@ from karpool.model.dra.objects import allocation_object
 from karpool.model.kubernetes.api_resources import PODS, RESOURCECLAIMS, RESOURCECLAIMTEMPLATES
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape
-from karpool.packing.claim_room import dra_node
+from karpool.packing.claim_room import asks_drivers
+from karpool.packing.dra.extended_resources import CLAIM_NAME
 from karpool.packing.dra.pod_claims import (
     DraState,
+    PodClaim,
     PodDemand,
     PodOutcome,
     demand_of,
@@ -28,6 +30,7 @@ from karpool.packing.dra.pod_claims import (
 from karpool.packing.fit_reasons import CLAIMS_UNKNOWN
 from karpool.packing.tables.room import Room
 
+_EXTENDED_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 _CLAIM_NAME_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 
 
@@ -55,9 +58,12 @@ class DeviceClaims:
             self._plain.clear()
         return self._plain.setdefault(shape, replace(shape, resource_claims=()))
 
-    def decide(self, pod: Pod) -> DeviceDecision | None:
-        """None for a pod without claims."""
-        if not pod.spec.resource_claims:
+    def concern(self, shape: PodShape) -> bool:
+        return asks_drivers(self._snapshot(), shape)
+
+    def decide(self, pod: Pod, shape: PodShape) -> DeviceDecision | None:
+        """None for a pod that wants nothing of drivers."""
+        if not self.concern(shape):
             return None
         room = self._snapshot()
         state = self._state(room)
@@ -67,7 +73,7 @@ class DeviceClaims:
         closed: list[int] = []
         reason = ""
         for row in range(room.n):
-            outcome = place_pod(state, demand, dra_node(room.nodes, row)).outcome
+            outcome = place_pod(state, demand, room.dra_node(row, demand.extended)).outcome
             if not outcome.fits:
                 closed.append(row)
                 reason = reason or outcome.reason
@@ -92,36 +98,59 @@ class DeviceClaims:
     def assume(self, pod: Pod, decision: DeviceDecision, row: int) -> PodOutcome:
         """The devices are the pod's from now on."""
         assert decision.state is not None  # no row is open without
-        placed = place_pod(decision.state, decision.demand, dra_node(self._snapshot().nodes, row))
-        for claim in decision.demand.claims:
-            if claim.name in placed.allocated:
-                self._given[claim.key or _generated(pod, claim.name)] = placed.allocated[claim.name]
+        placed = place_pod(
+            decision.state, decision.demand, self._snapshot().dra_node(row, decision.demand.extended)
+        )
+        named = {claim.name: claim.key for claim in decision.demand.claims}
+        for name, allocation in placed.allocated.items():
+            self._given[named.get(name) or _generated(pod, name)] = allocation
         return placed
 
     async def write(self, pod: Pod, demand: PodDemand, placed: PodOutcome) -> None:
         """Claims first, then the pod's own status; each write may be repeated. Raises KubeError."""
         statuses = []
+        told: dict[str, Any] = {}
         for claim in demand.claims:
             key = claim.key or _generated(pod, claim.name)
             if not claim.key:
-                await self._make(pod, claim.name, key)
+                await self._make(pod, key, {_CLAIM_NAME_ANNOTATION: claim.name}, await self._spec(pod, claim))
                 statuses.append({"name": claim.name, "resourceClaimName": key.rpartition("/")[2]})
             await self._reserve(pod, key, placed.allocated.get(claim.name))
         if statuses:
+            told["resourceClaimStatuses"] = statuses
+        if placed.requests.requests:
+            key = _generated(pod, CLAIM_NAME)
+            await self._make(pod, key, {_EXTENDED_ANNOTATION: "true"}, _claim_object(placed))
+            await self._reserve(pod, key, placed.allocated[CLAIM_NAME])
+            told["extendedResourceClaimStatus"] = {
+                "resourceClaimName": key.rpartition("/")[2],
+                "requestMappings": [
+                    {"containerName": use.container, "resourceName": use.resource, "requestName": use.request}
+                    for use in placed.mappings
+                ],
+            }
+        if told:
             await self._client.patch(
                 PODS,
                 pod.name,
-                {"status": {"resourceClaimStatuses": statuses}},
+                {"status": told},
                 namespace=pod.metadata.namespace,
                 subresource="status",
             )
 
-    async def _make(self, pod: Pod, name: str, key: str) -> None:
-        entry = next(entry for entry in pod.spec.resource_claims or () if entry.name == name)
-        namespace = pod.metadata.namespace
+    async def _spec(self, pod: Pod, claim: PodClaim) -> dict[str, Any]:
+        """What the template of a claim says."""
+        entry = next(entry for entry in pod.spec.resource_claims or () if entry.name == claim.name)
         template: dict[str, Any] = await self._client.get(
-            RESOURCECLAIMTEMPLATES, entry.resource_claim_template_name or "", namespace=namespace
+            RESOURCECLAIMTEMPLATES,
+            entry.resource_claim_template_name or "",
+            namespace=pod.metadata.namespace,
         )
+        spec: dict[str, Any] = template["spec"]["spec"]
+        return spec
+
+    async def _make(self, pod: Pod, key: str, annotations: dict[str, str], spec: dict[str, Any]) -> None:
+        namespace = pod.metadata.namespace
         owner = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -135,10 +164,10 @@ class DeviceClaims:
             "metadata": {
                 "name": key.rpartition("/")[2],
                 "namespace": namespace,
-                "annotations": {_CLAIM_NAME_ANNOTATION: name},
+                "annotations": annotations,
                 "ownerReferences": [owner],
             },
-            "spec": template["spec"]["spec"],
+            "spec": spec,
         }
         with suppress(AlreadyExists):  # made by an attempt whose answer was lost
             await self._client.create(RESOURCECLAIMS, made)
@@ -165,4 +194,25 @@ class DeviceClaims:
 
 def _generated(pod: Pod, claim: str) -> str:
     """A name that the next attempt finds again."""
-    return f"{pod.metadata.namespace}/{pod.name}-{claim}-{pod.metadata.uid[-5:]}"
+    of_claim = "extended-resources" if claim == CLAIM_NAME else claim
+    return f"{pod.metadata.namespace}/{pod.name}-{of_claim}-{pod.metadata.uid[-5:]}"
+
+
+def _claim_object(placed: PodOutcome) -> dict[str, Any]:
+    """The claim that is made for extended resources."""
+    requests = [request for group in placed.requests.requests for request in group.alternatives]
+    return {
+        "devices": {
+            "requests": [
+                {
+                    "name": request.name,
+                    "exactly": {
+                        "deviceClassName": request.device_class,
+                        "allocationMode": request.mode,
+                        "count": request.count,
+                    },
+                }
+                for request in requests
+            ]
+        }
+    }

@@ -222,7 +222,7 @@ class KubeScheduler:
         rows = RoomSubset(board, found) if found else None
 
         def helps(shape: PodShape) -> bool:
-            if shape.resource_claims or (happened.topology and has_rules(shape)):
+            if self._devices.concern(shape) or (happened.topology and has_rules(shape)):
                 return True  # what a claim waits for may be anything
             return rows is not None and bool((fits(rows, shape) > 0).any())
 
@@ -238,7 +238,7 @@ class KubeScheduler:
             self._refuse(queued)
             return
         reserved = self._reserved(queued.key, shape)
-        devices = self._devices.decide(pod)
+        devices = self._devices.decide(pod, shape)
         if devices is not None:
             self._attempt_with_claims(queued, pod, shape, devices, now)
             return

@@ -40,6 +40,7 @@ from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import DEFAULT_DISRUPTION
 from karpool.model.resources import CPU, MEMORY
+from karpool.packing.dra.pod_claims import claims_of_nodes, finds_devices_anew
 from karpool.packing.tables.columns import Bools, Int64s
 
 
@@ -54,6 +55,7 @@ class _Signals(NamedTuple):
     held_pod: str = ""
     held_by: str = ""
     claiming_pod: str = ""
+    held_claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +127,9 @@ class _Judge:
         active = (pods.flags & ACTIVE) != 0
         self._protecting = _first_by_row(view, active & (pods.protected_until > now))
         self._held = _first_by_row(view, self._held_pods())
-        # Wherever it can go, nobody knows which devices are left there.
-        self._claiming = _first_by_row(
-            view, (pods.flags & (CLAIMING | RESCHEDULABLE)) == CLAIMING | RESCHEDULABLE
-        )
+        self._claiming = _first_by_row(view, self._tied_by_claims())
+        drivers = view.snapshot.dra
+        self._held_claims = claims_of_nodes(drivers) if drivers is not None else {}
         self._starting = _first_by_row(
             view, (pods.flags & (STARTING | RESCHEDULABLE)) == STARTING | RESCHEDULABLE
         )
@@ -148,6 +149,15 @@ class _Judge:
         one = (pods.budget >= 0) & none_allowed[number] & ~(frees[number] & unready)
         held: Bools = ((pods.flags & EVICTABLE) != 0) & (one | (pods.budget == SEVERAL))
         return held
+
+    def _tied_by_claims(self) -> Bools:
+        """Pods whose devices stay where they are, and those of which nobody can tell."""
+        view, pods = self._view, self._view.pods
+        tied: Bools = (pods.flags & (CLAIMING | RESCHEDULABLE)) == CLAIMING | RESCHEDULABLE
+        numbers = np.unique(pods.shapes[tied]).tolist()
+        shapes = view.snapshot.shapes
+        free = [number for number in numbers if finds_devices_anew(view.snapshot.dra, shapes[number])]
+        return tied & ~np.isin(pods.shapes, free)
 
     def judged(self) -> CandidateNodes:
         view = self._view
@@ -193,6 +203,8 @@ class _Judge:
         protecting, held_pod, claiming = self._protecting[row], self._held[row], self._claiming[row]
         if claiming >= 0:
             signals = signals._replace(claiming_pod=view.pods.keys[claiming])
+        if name in self._held_claims:
+            signals = signals._replace(held_claim=self._held_claims[name])
         if protecting >= 0:
             signals = signals._replace(protecting_pod=view.pods.keys[protecting])
         if held_pod >= 0:
@@ -223,6 +235,7 @@ class _Judge:
             pool_problem=rules.problem if rules is not None else "",
             protecting_pod=signals.protecting_pod,
             claiming_pod=signals.claiming_pod,
+            held_claim=signals.held_claim,
             held_pod=signals.held_pod,
             held_by=signals.held_by,
             is_static=pool in view.pools and view.pools[pool].is_static,

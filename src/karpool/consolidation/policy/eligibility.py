@@ -39,7 +39,8 @@ class EligibilityFacts:
     pool_sells: bool = True  # there is an instance type that it could launch
     pool_problem: str = ""
     protecting_pod: str = ""  # a pod that asks not to be disturbed
-    claiming_pod: str = ""  # a pod that holds devices by resource claims
+    claiming_pod: str = ""  # a pod whose devices are here alone, or nobody can tell where else
+    held_claim: str = ""  # a claim that holds devices of the node and goes with no pod
     held_pod: str = ""  # a pod that a disruption budget holds, and
     held_by: str = ""  # which; several are separated by commas
     is_static: bool = False
@@ -149,6 +150,12 @@ _PODS: Sequence[Rule] = (
         ConsolidationReason.POD_RESOURCE_CLAIMS,
         "pod {f.claiming_pod} holds devices by resource claims, and where they are left cannot be told",
         "pod {f.claiming_pod}",
+    ),
+    _rule(
+        lambda f: bool(f.held_claim),
+        ConsolidationReason.POD_RESOURCE_CLAIMS,
+        "resource claim {f.held_claim} holds devices of this node, and goes with no pod",
+        "resourceclaim {f.held_claim}",
     ),
     _rule(
         lambda f: bool(f.held_pod) and "," in f.held_by,

@@ -36,6 +36,7 @@ from karpool.model.contracts.contract import Fleet
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CAPACITY_TYPE
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
+from karpool.packing.new_nodes.claim_templates import DriversToCome
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PendingPod, PlannedNode
 from karpool.packing.pool_reasons import show_pool
@@ -115,6 +116,7 @@ class PlanningState:
             daemons=view.daemons,
             usage=view.usage,
             unavailable=view.unavailable,
+            drivers=DriversToCome(view.snapshot),
         )
         self.tries_left = BOUND_TRIES_MAX
         self._overlay: tuple[list[tuple[int, int, int]], Room] | None = None

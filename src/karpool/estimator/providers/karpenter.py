@@ -45,6 +45,7 @@ from karpool.model.resources import PODS, Resources, add
 from karpool.packing.counting.count import MANY, fits, in_play
 from karpool.packing.counting.first_fit import NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
+from karpool.packing.new_nodes.claim_templates import DriversToCome
 from karpool.packing.new_nodes.node_plan import PoolCapacity
 from karpool.packing.new_nodes.offerings import StockOut
 from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
@@ -58,7 +59,8 @@ _FRESH_SECONDS = 1.0  # for so long failures are not looked at again
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """What pools may launch. It takes long to make, and depends neither on nodes nor on pods."""
+    """What pools may launch. It takes long to make, and depends neither on nodes nor on pods, but for what
+    drivers publish."""
 
     snapshot: Snapshot
     market: object
@@ -72,6 +74,7 @@ class _Compiled:
             and self.snapshot.offerings is snapshot.offerings
             and self.market == snapshot.market.version
             and self.stock == stock
+            and self.snapshot.room.dra is snapshot.room.dra
         )
 
 
@@ -213,6 +216,7 @@ class KarpenterProvider:
             snapshot.offerings,
             daemons=tuple(snapshot.daemons.values()),
             unavailable=stock,
+            drivers=DriversToCome(snapshot.room),
         )
         return _Compiled(snapshot, snapshot.market.version, stock, new)
 

@@ -20,7 +20,7 @@ from karpool.model.devices.node_devices import NodeYield, type_yield
 from karpool.model.devices.systems import HANDED_OUT_BY, TIME_SLICES_RESOURCE, GpuSystem
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.resources import GPU
-from karpool.packing.dra.driver_templates import NEW_NODE, DriverTemplates, NodeToCome
+from karpool.packing.dra.driver_templates import NEW_NODE, DriverTemplates, node_to_come
 from karpool.packing.dra.pod_claims import DraNode, DraState, demand_of_shape, place_pod
 
 # HAMi and Volcano give a card to at most so many pods unless they are told otherwise (deviceSplitCount).
@@ -81,13 +81,7 @@ class SystemNodes:
         """What claims would find on such a node."""
         if self.drivers is None:
             return None
-        cards = type_yield(type_, GPU)
-        gpu = type_.gpu
-        model = find_model(gpu.model, cards.vram_bytes // MIB) if gpu is not None else None
-        planned = NodeToCome(
-            pool.name, type_.name, pool.labels, cards.devices, _product(model), cards.vram_bytes
-        )
-        return self.templates.state_on(self.drivers, planned)
+        return self.templates.state_on(self.drivers, node_to_come(pool, type_))
 
     def refusal(self, item: WaitingWorker, pool: CompiledPool, type_: InstanceType) -> str:
         """Why an empty node of this pool and type would not take the item; empty where it would."""
@@ -187,10 +181,3 @@ def _time_slices(pool: CompiledPool, cards: NodeYield, shown: ShownNode) -> Node
 
 def _in_percent(cards: NodeYield) -> NodeYield:
     return cards if cards.vram_bytes else replace(cards, vram_bytes=_HUNDRED_PERCENT)
-
-
-def _product(model: GpuModel | None) -> str:
-    """As the driver writes it, where labels leave no doubt: they have dashes for its spaces."""
-    aliases = model.aliases if model is not None and model.vendor == "NVIDIA" else ()
-    plain = (alias for alias in aliases if alias.startswith(("NVIDIA-", "Tesla-")) and alias.count("-") == 1)
-    return next(plain, "").replace("-", " ")

@@ -8,12 +8,14 @@ understood raises `Invalid` with the path of the field.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from karpool.model import quantity
 from karpool.model.devices.pod_requests import device_demand_of
 from karpool.model.devices.request import DeviceDemand
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import Labels, LabelSelector
 from karpool.model.kubernetes.pod import (
     Affinity,
+    Container,
     Pod,
     PodAffinity,
     PodAffinityTerm,
@@ -74,6 +76,15 @@ class ClaimReference:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerAsk:
+    """What one container asks of extended resources. `brief`: it ends before the others start."""
+
+    name: str
+    brief: bool
+    asked: tuple[tuple[str, int], ...]  # every resource that it asks for, by name; a fraction counts as none
+
+
+@dataclass(frozen=True, slots=True)
 class PodShape:
     requests: tuple[tuple[str, int], ...] = ()  # sorted by name, positive amounts only, no "pods"
     node_selector: Pairs = ()
@@ -93,6 +104,9 @@ class PodShape:
     priority: int = 0
     devices: DeviceDemand | None = None  # shares of devices; whole units of a plugin are in `requests`
     resource_claims: tuple[ClaimReference, ...] = ()  # devices of drivers (DRA)
+    # Who asks for extended resources, where it is not one container for all that is in `requests`: drivers
+    # that serve them (DRA) give each container devices of its own.
+    extended_asks: tuple[ContainerAsk, ...] = ()
 
     @property
     def has_topology(self) -> bool:
@@ -155,7 +169,37 @@ def shape_of(pod: Pod) -> PodShape:
             )
             for entry in spec.resource_claims or ()
         ),
+        extended_asks=_several_asks(pod) if any("/" in name for name in needs) else (),
     )
+
+
+def extended_asks(pod: Pod) -> tuple[ContainerAsk, ...]:
+    """Of every container, init containers first."""
+    init = pod.spec.init_containers or []
+    return tuple(
+        ContainerAsk(
+            container.name,
+            index < len(init) and container.restart_policy != "Always",
+            tuple(sorted((name, _whole_units(amount)) for name, amount in _requests(container).items())),
+        )
+        for index, container in enumerate((*init, *(pod.spec.containers or ())))
+    )
+
+
+def _several_asks(pod: Pod) -> tuple[ContainerAsk, ...]:
+    asks = extended_asks(pod)
+    asking = [ask for ask in asks if any("/" in name and units for name, units in ask.asked)]
+    return asks if len(asking) > 1 or any(ask.brief for ask in asking) else ()
+
+
+def _requests(container: Container) -> Mapping[str, str | int | float]:
+    return (container.resources.requests if container.resources else None) or {}
+
+
+def _whole_units(amount: str | int | float) -> int:
+    """Devices; a fraction is none, as for Kubernetes."""
+    nanos = quantity.nano_value(amount)
+    return nanos // 10**9 if nanos % 10**9 == 0 else 0
 
 
 def positive(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -13,10 +13,10 @@ import numpy as np
 
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.quantity import INT64_MAX
-from karpool.packing.claim_room import claim_room
+from karpool.packing.claim_room import asks_drivers, claim_room, free_beside_drivers
 from karpool.packing.counting.spread_replicas import spread_replicas
 from karpool.packing.device_room import device_room
-from karpool.packing.feasibility import feasible_with_claims
+from karpool.packing.feasibility import feasible
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import Room
 from karpool.packing.topology.topology import Topology
@@ -76,22 +76,21 @@ def _first(per_node: Int64s, order: Int64s, limit: int) -> Int64s:
 
 
 def room_for(snapshot: Room, shape: PodShape) -> Int64s:
-    """How many fit on each node by room alone: Karmada's MaxDivided."""
+    """How many fit on each node by room alone: Karmada's MaxDivided. Devices of drivers are `fits`'s."""
     room = snapshot.slots
     for resource, units in shape.requests:
-        room = np.minimum(room, snapshot.free(resource) // units)
+        room = np.minimum(room, free_beside_drivers(snapshot, resource) // units)
     if shape.host_ports:
         room = np.minimum(room, 1)
     if shape.devices is not None:
         room = np.minimum(room, device_room(snapshot, shape.devices))
-    if shape.resource_claims:
-        room = np.minimum(room, claim_room(snapshot, shape))
     return room
 
 
 def fits(snapshot: Room, shape: PodShape) -> Int64s:
     """How many fit on each node that passes the filters, other pods' places apart."""
-    return np.where(feasible_with_claims(snapshot, shape), room_for(snapshot, shape), 0)
+    room = np.where(feasible(snapshot, shape), room_for(snapshot, shape), 0)
+    return claim_room(snapshot, shape, room) if asks_drivers(snapshot, shape) else room
 
 
 def open_nodes(snapshot: Room, shape: PodShape) -> Bools:

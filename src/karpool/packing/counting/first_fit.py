@@ -15,10 +15,11 @@ from functools import cached_property
 
 import numpy as np
 
-from karpool.model.devices.request import DeviceDemand
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.quantity import INT64_MAX
+from karpool.packing.claim_filling import ClaimFilling
+from karpool.packing.claim_room import asks_drivers, free_beside_drivers, shares_devices
 from karpool.packing.counting.count import MANY, fits, in_play
 from karpool.packing.counting.spread_replicas import spread_replicas
 from karpool.packing.feasibility import ports_conflict
@@ -94,7 +95,7 @@ class NodeFilling:
         self._order = snapshot.order if order is None else order
         self._heeds_topology = topology
         self._filled: _Filled | None = None  # once topology is in play
-        self._devices: _FilledDevices | None = None  # once somebody asks for shares of devices
+        self._devices: _FilledDevices | None = None  # once somebody asks for devices
         self._slots: list[int] = snapshot.slots.tolist()
         self._free: dict[str, list[int]] = {}
         self._ports: dict[int, set[HostPort]] = {}
@@ -124,7 +125,7 @@ class NodeFilling:
     def rest(self) -> "NodeFilling | None":
         """What is left, to be filled on in another way; it knows nothing of what was placed here.
 
-        None where more than room decides: shares of devices, topology.
+        None where more than room decides: devices, topology.
         """
         if self._filled is not None or self._devices is not None:
             return None
@@ -164,7 +165,7 @@ class NodeFilling:
             if component.replicas < 0:
                 raise Invalid(f"components[{index}].replicas", component.replicas, "must not be negative")
         groups = [each for each in chosen if each.replicas]
-        if self._devices is None and any(pod_group.shape.devices is not None for pod_group in groups):
+        if self._devices is None and any(self._takes_devices(group.shape) for group in groups):
             self._watch_devices()
         heeds = self._heeds_topology and self._filled is None
         if heeds and any(in_play(self._start, pod_group.shape) for pod_group in groups):
@@ -180,12 +181,14 @@ class NodeFilling:
         self._filled = _Filled(topology, [placement.node for placement in before], self._ports)
         self._renew_cursors()
 
+    def _takes_devices(self, shape: PodShape) -> bool:
+        return shape.devices is not None or asks_drivers(self._start, shape)
+
     def _watch_devices(self) -> None:
         """From here on every pod that uses devices takes some; what was placed before takes its own now."""
         table = self._start.devices
-        if table is None:
-            return  # nobody has devices, so nobody who asks for them fits
-        self._devices = _FilledDevices(DeviceFilling(table), self._column)
+        filling = DeviceFilling(table) if table is not None else None
+        self._devices = _FilledDevices(self._start, filling, self._column)
         for placement in self.placements():
             self._devices.take(placement.shape, placement.node, placement.count)
         self._renew_cursors()
@@ -208,7 +211,7 @@ class NodeFilling:
         needs += ((self._column(resource), units) for resource, units in shape.requests)
         if self._filled is not None:
             return _TopologyCursor(rows, needs, shape, filled=self._filled, room=room, devices=self._devices)
-        if self._devices is not None and uses_devices(shape):
+        if self._devices is not None and self._devices.serves(shape):
             return _DeviceCursor(rows, needs, shape, self._ports, self._devices)
         if shape.host_ports:
             return _PortCursor(rows, needs, shape.host_ports, self._ports)
@@ -216,7 +219,7 @@ class NodeFilling:
 
     def _column(self, resource: str) -> list[int]:
         if resource not in self._free:
-            self._free[resource] = self._start.free(resource).tolist()
+            self._free[resource] = free_beside_drivers(self._start, resource).tolist()
         return self._free[resource]
 
 
@@ -299,24 +302,47 @@ class _PortCursor(_Cursor):
 class _FilledDevices:
     """Devices of the nodes being filled, and the columns of the plugins that count them, too."""
 
-    def __init__(self, filling: DeviceFilling, column: Callable[[str], list[int]]) -> None:
+    def __init__(
+        self, start: Room, filling: DeviceFilling | None, column: Callable[[str], list[int]]
+    ) -> None:
+        self._start = start
         self._filling = filling
+        self._claims = ClaimFilling(start)
         self._column = column
 
-    def room_on(self, row: int, demand: DeviceDemand) -> int:
-        return self._filling.room_on(row, demand)
+    def serves(self, shape: PodShape) -> bool:
+        return uses_devices(shape) or asks_drivers(self._start, shape)
+
+    def is_decided(self, shape: PodShape) -> bool:
+        """Whether more than whole units of a plugin decides."""
+        return shape.devices is not None or asks_drivers(self._start, shape)
+
+    def are_shared(self, shape: PodShape) -> bool:
+        return asks_drivers(self._start, shape) and shares_devices(self._start, shape)
+
+    def room_on(self, row: int, shape: PodShape, most: int) -> int:
+        if shape.devices is not None:
+            most = min(most, self._filling.room_on(row, shape.devices) if self._filling is not None else 0)
+        return self._claims.room_on(row, shape, most) if asks_drivers(self._start, shape) else most
 
     def take(self, shape: PodShape, row: int, pods: int = 1) -> bool:
         """False when there are not enough; what could be taken is taken."""
+        return all(self._take_one(shape, row) for _ in range(pods))
+
+    def _take_one(self, shape: PodShape, row: int) -> bool:
+        before = self._claims.state
+        if asks_drivers(self._start, shape) and not self._claims.take(row, shape):
+            return False
         if shape.devices is None:
-            self._filling.close_for(row, shape.requests, pods)
+            if self._filling is not None:
+                self._filling.close_for(row, shape.requests, 1)
             return True
-        for _ in range(pods):
-            taken = self._filling.take(row, shape.devices)
-            if taken is None:
-                return False
-            for resource, units in taken.of_plugin.items():
-                self._column(resource)[row] -= units
+        taken = self._filling.take(row, shape.devices) if self._filling is not None else None
+        if taken is None:
+            self._claims.state = before
+            return False
+        for resource, units in taken.of_plugin.items():
+            self._column(resource)[row] -= units
         return True
 
 
@@ -372,7 +398,7 @@ class _TopologyCursor(_Cursor):
         devices: _FilledDevices | None,
     ) -> None:
         super().__init__(rows, needs)
-        self._devices = devices if devices is not None and uses_devices(shape) else None
+        self._devices = devices if devices is not None and devices.serves(shape) else None
         self._in_order = np.array(rows, dtype=np.int64)
         self._shape = shape
         self._topology, self._touched, self._ports = filled.topology, filled.touched, filled.ports
@@ -381,8 +407,11 @@ class _TopologyCursor(_Cursor):
 
     def place(self, replicas: int) -> int:
         is_restricted = any(True for _ in self._topology.rules(self._shape).all)
-        if not is_restricted and not self._shape.host_ports and self._shape.devices is None:
+        by_devices = self._devices is not None and self._devices.is_decided(self._shape)
+        if not is_restricted and not self._shape.host_ports and not by_devices:
             return self._by_room(replicas)
+        if replicas > 1 and self._devices is not None and self._devices.are_shared(self._shape):
+            return self._one_after_another(replicas)
         self._catch_up()
         taken = spread_replicas(self._topology, self._shape, self._room, self._in_order, replicas)
         rows = np.flatnonzero(taken)
@@ -390,6 +419,13 @@ class _TopologyCursor(_Cursor):
             self.take(row, pods)
             self._tell(row, pods)
         return int(taken.sum())
+
+    def _one_after_another(self, replicas: int) -> int:
+        """Each may take on its node what the next would have got on another."""
+        placed = 0
+        while placed < replicas and self.place(1):
+            placed += 1
+        return placed
 
     def _by_room(self, replicas: int) -> int:
         before, self.placed = self.placed, {}
@@ -410,14 +446,17 @@ class _TopologyCursor(_Cursor):
 
     def _catch_up(self) -> None:
         """Work out the room of the nodes that were touched since last time."""
-        for row in self._touched[self._seen :]:
+        touched = self._touched[self._seen :]
+        if touched and self._devices is not None and self._devices.are_shared(self._shape):
+            touched = self.rows
+        for row in touched:
             if not self._room[row]:
                 continue
             room = min(column[row] // units for column, units in self.needs)
             if self._shape.host_ports:
                 room = 0 if ports_conflict(self._ports.get(row, ()), self._shape.host_ports) else min(room, 1)
-            if self._devices is not None and self._shape.devices is not None:
-                room = min(room, self._devices.room_on(row, self._shape.devices))
+            if self._devices is not None:
+                room = self._devices.room_on(row, self._shape, room)
             self._room[row] = min(room, MANY)
         self._seen = len(self._touched)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from karpool.packing.dra.outcome import DraStatus
 from karpool.packing.dra.pod_claims import DraNode, DraState, PodDemand, place_pod, with_pod
 
-PODS_MAX = 64  # of one node; more pods with claims of their own than any node has devices for
+PODS_MAX = 256  # of one node; kubelets run 110, or 250 where they are told to
 LIMIT = "limit"
 
 Demand = Callable[[DraState], PodDemand]
@@ -40,14 +40,20 @@ class DraTotal:
     stopped_by: str
 
 
-def count_over(state: DraState, demand: Demand, nodes: Sequence[DraNode], limit: int) -> DraTotal:
-    """Each pod goes to the first node that takes it. Devices and claims of several nodes count once."""
+def count_over(
+    state: DraState, demand: Demand, nodes: Sequence[DraNode], limit: int, caps: Sequence[int] | None = None
+) -> DraTotal:
+    """Each pod goes to the first node that takes it. Devices and claims of several nodes count once.
+
+    `caps`: how many pods each node has room for, whatever its devices say."""
     per_node = [0] * len(nodes)
     pods = start = 0
     while pods < limit:
         asked = demand(state)
         stopped_by: str = DraStatus.UNSCHEDULABLE
         for row in range(start, len(nodes)):
+            if caps is not None and per_node[row] >= caps[row]:
+                continue
             placed = place_pod(state, asked, nodes[row])
             if placed.fits or placed.outcome.status is not DraStatus.UNSCHEDULABLE:
                 break

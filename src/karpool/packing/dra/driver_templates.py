@@ -9,6 +9,10 @@ Devices that several nodes share are not part of a node; they are asked as they 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from karpool.model.catalogue.catalogue import InstanceType
+from karpool.model.devices.gpu_models import GpuModel, find_model
+from karpool.model.devices.inventory import MIB
+from karpool.model.devices.node_devices import type_yield
 from karpool.model.dra.device import (
     AttributeValue,
     DeviceId,
@@ -17,6 +21,8 @@ from karpool.model.dra.device import (
     DraDevice,
     NodePlace,
 )
+from karpool.model.karpenter.objects import CompiledPool
+from karpool.model.resources import GPU
 from karpool.packing.dra.pod_claims import DraState
 from karpool.packing.dra.pools import BadPlace, DevicePool, NodeView
 from karpool.packing.dra.stock import stock_of
@@ -45,7 +51,7 @@ class DriverTemplates:
         """`of_types` are slices that a file gives, by instance type."""
         self._of_types = dict(of_types or {})
         self._published: dict[tuple[str, str], tuple[DeviceSlice, ...]] = {}  # pool (or empty) and type
-        self._states: dict[tuple[str, str], tuple[DraState, DraState | None]] = {}
+        self._states: dict[tuple[str, str, bool], tuple[DraState, DraState | None]] = {}
 
     def learn(self, state: DraState, nodes: Iterable[tuple[str, Mapping[str, str], str, str]]) -> None:
         """`nodes` are live ones: name, labels, pool and instance type. Only whole pools teach anything."""
@@ -65,20 +71,20 @@ class DriverTemplates:
                         self._published[key] = template
                         self._states.clear()
 
-    def state_on(self, live: DraState, node: NodeToCome) -> DraState | None:
+    def state_on(self, live: DraState, node: NodeToCome, *, shared: bool = True) -> DraState | None:
         """The devices that claims would find on the node, beside those that nodes share; None: not known."""
-        key = (node.pool, node.instance_type)
+        key = (node.pool, node.instance_type, shared)
         answer = self._states.get(key)
         if answer is None or answer[0] is not live:
-            answer = self._states[key] = live, self._built(live, node)
+            answer = self._states[key] = live, self._built(live, node, shared)
         return answer[1]
 
-    def _built(self, live: DraState, node: NodeToCome) -> DraState | None:
+    def _built(self, live: DraState, node: NodeToCome, shared: bool) -> DraState | None:
         slices = self._slices(node)
         if not slices:
             return None
-        shared = [slice_ for slice_ in live.stock.slices.shared if not slice_.counter_sets]
-        stock = stock_of([*slices, *shared], list(live.stock.classes.values()), live.stock.features)
+        others = [slice_ for slice_ in live.stock.slices.shared if shared and not slice_.counter_sets]
+        stock = stock_of([*slices, *others], list(live.stock.classes.values()), live.stock.features)
         return replace(live, stock=stock)
 
     def _slices(self, node: NodeToCome) -> tuple[DeviceSlice, ...]:
@@ -88,6 +94,21 @@ class DriverTemplates:
         if node.instance_type in self._of_types:
             return tuple(_moved(slice_, "") for slice_ in self._of_types[node.instance_type])
         return (nvidia_slice(node),) if node.gpus else ()
+
+
+def node_to_come(pool: CompiledPool, instance_type: InstanceType) -> NodeToCome:
+    """A node of a pool, with what the catalogue says of its GPUs."""
+    cards, gpu = type_yield(instance_type, GPU), instance_type.gpu
+    model = find_model(gpu.model, cards.vram_bytes // MIB) if gpu is not None else None
+    product = _product(model)
+    return NodeToCome(pool.name, instance_type.name, pool.labels, cards.devices, product, cards.vram_bytes)
+
+
+def _product(model: GpuModel | None) -> str:
+    """As the driver writes it, where labels leave no doubt: they have dashes for its spaces."""
+    aliases = model.aliases if model is not None and model.vendor == "NVIDIA" else ()
+    plain = (alias for alias in aliases if alias.startswith(("NVIDIA-", "Tesla-")) and alias.count("-") == 1)
+    return next(plain, "").replace("-", " ")
 
 
 def published_devices(state: DraState, node: str, labels: Mapping[str, str]) -> int:

@@ -7,9 +7,8 @@ with a request for each container and resource; init containers use what contain
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from karpool.model import quantity
 from karpool.model.dra.claim import EXACT_COUNT, ClaimRequest, ClaimSpec, DeviceRequest, DraClass
-from karpool.model.kubernetes.pod import Container, Pod
+from karpool.model.kubernetes.pod_shape import ContainerAsk
 
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 CLAIM_NAME = "<extended-resources>"
@@ -51,19 +50,13 @@ class RequestMapping:
 
 
 def extended_claim(
-    pod: Pod, resources: Iterable[str], class_of: ClassOf
+    containers: Sequence[ContainerAsk], resources: Iterable[str], class_of: ClassOf
 ) -> tuple[ClaimSpec, tuple[RequestMapping, ...]]:
     """The claim that is made for these resources of a pod."""
-    init = list(pod.spec.init_containers or ())
-    containers = [*init, *(pod.spec.containers or ())]
-    brief = [
-        index < len(init) and container.restart_policy != "Always"
-        for index, container in enumerate(containers)
-    ]
     requests: list[DeviceRequest] = []
     mappings: list[RequestMapping] = []
     for resource in sorted(resources):
-        made, uses = _of_resource(containers, brief, resource, class_of[resource])
+        made, uses = _of_resource(containers, resource, class_of[resource])
         requests += made
         mappings += uses
     requests.sort(key=lambda request: request.name)
@@ -72,19 +65,19 @@ def extended_claim(
 
 
 def _of_resource(
-    containers: Sequence[Container], brief: Sequence[bool], resource: str, device_class: str
+    containers: Sequence[ContainerAsk], resource: str, device_class: str
 ) -> tuple[list[DeviceRequest], list[RequestMapping]]:
     lasting: list[DeviceRequest | None] = [None] * len(containers)
     uses: list[RequestMapping] = []
     for index, container in enumerate(containers):
-        if not brief[index]:
+        if not container.brief:
             lasting[index], mapped = _of_container(index, container, resource, device_class, ())
             uses += mapped
     largest: DeviceRequest | None = None
     names: set[str] = set()
     brief_uses: list[RequestMapping] = []
     for index, container in enumerate(containers):
-        if not brief[index]:
+        if not container.brief:
             continue
         later = [request for request in lasting[index:] if request is not None]
         request, mapped = _of_container(index, container, resource, device_class, later)
@@ -103,10 +96,10 @@ def _of_resource(
 
 
 def _of_container(
-    index: int, container: Container, resource: str, device_class: str, reusable: Iterable[DeviceRequest]
+    index: int, container: ContainerAsk, resource: str, device_class: str, reusable: Iterable[DeviceRequest]
 ) -> tuple[DeviceRequest | None, list[RequestMapping]]:
-    asked = (container.resources.requests if container.resources else None) or {}
-    count = whole_units(asked.get(resource, 0))
+    asked = dict(container.asked)
+    count = asked.get(resource, 0)
     if not count:
         return None, []
     uses: list[RequestMapping] = []
@@ -118,9 +111,3 @@ def _of_container(
     name = f"container-{index}-request-{sorted(asked).index(resource)}"
     uses.append(RequestMapping(container.name, resource, name))
     return DeviceRequest(name, device_class, EXACT_COUNT, count), uses
-
-
-def whole_units(amount: str | int | float) -> int:
-    """Devices; a fraction is none, as for Kubernetes."""
-    nanos = quantity.nano_value(amount)
-    return nanos // 10**9 if nanos % 10**9 == 0 else 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from karpool.model.dra.claim import Allocation, ClaimSpec, DraClaim
 from karpool.model.dra.device import selects_node
 from karpool.model.kubernetes.pod import Pod, effective_requests
-from karpool.model.kubernetes.pod_shape import ClaimReference, PodShape
+from karpool.model.kubernetes.pod_shape import ClaimReference, ContainerAsk, PodShape, extended_asks
 from karpool.packing.dra.allocator import NamedClaim, allocate
 from karpool.packing.dra.extended_resources import (
     CLAIM_NAME,
@@ -75,7 +75,7 @@ class PodDemand:
     claims: tuple[PodClaim, ...] = ()
     extended: Mapping[str, int] = field(default_factory=dict)  # every extended resource, by any means
     refused: str = ""
-    pod: Pod | None = None  # whose containers ask for extended resources
+    containers: tuple[ContainerAsk, ...] = ()  # who asks for extended resources
 
     @property
     def is_empty(self) -> bool:
@@ -112,14 +112,9 @@ def demand_of(state: DraState, pod: Pod) -> PodDemand:
         if isinstance(claim, str):
             return PodDemand(refused=claim)
         claims.append(claim)
-    extended = {
-        resource: units
-        for resource, units in effective_requests(pod).items()
-        if units and is_extended(resource)
-    }
-    if not any(resource in state.offered for resource in extended):
-        extended = {}
-    return PodDemand(tuple(claims), extended, _without_class(state, claims), pod)
+    extended = _extended(state, effective_requests(pod).items())
+    containers = extended_asks(pod) if extended else ()
+    return PodDemand(tuple(claims), extended, _without_class(state, claims), containers)
 
 
 def demand_of_shape(state: DraState, shape: PodShape) -> PodDemand:
@@ -130,7 +125,24 @@ def demand_of_shape(state: DraState, shape: PodShape) -> PodDemand:
         if isinstance(claim, str):
             return PodDemand(refused=claim)
         claims.append(claim)
-    return PodDemand(tuple(claims), refused=_without_class(state, claims))
+    extended = _extended(state, shape.requests)
+    containers = shape.extended_asks or (ContainerAsk("", False, shape.requests),) if extended else ()
+    return PodDemand(tuple(claims), extended, _without_class(state, claims), containers)
+
+
+def _extended(state: DraState, requests: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Every extended resource, where one of them may come from a driver."""
+    if not state.offered:
+        return {}
+    extended = {resource: units for resource, units in requests if units and is_extended(resource)}
+    return extended if any(resource in state.offered for resource in extended) else {}
+
+
+def served_by_drivers(state: DraState | None, shape: PodShape) -> tuple[str, ...]:
+    """Extended resources that a device class offers: a driver serves them wherever no plugin does."""
+    if state is None or not state.offered:
+        return ()
+    return tuple(resource for resource, _ in shape.requests if resource in state.offered)
 
 
 def _resolved(state: DraState, namespace: str, reference: ClaimReference, owner: str) -> PodClaim | str:
@@ -168,6 +180,33 @@ def _without_class(state: DraState, claims: Iterable[PodClaim]) -> str:
     return ""
 
 
+def finds_devices_anew(state: DraState | None, shape: PodShape) -> bool:
+    """Whether a pod that leaves its node asks for devices wherever it comes next: its claims are made anew
+    for it, or can be used from everywhere. A claim under a name of its own stays where it is allocated."""
+    if state is None or not (shape.resource_claims or served_by_drivers(state, shape)):
+        return False
+    claims = [_resolved(state, shape.namespace, reference, "") for reference in shape.resource_claims]
+    return all(
+        not isinstance(claim, str)
+        and (not claim.key or (claim.allocation is not None and claim.allocation.node_terms is None))
+        for claim in claims
+    )
+
+
+def claims_of_nodes(state: DraState) -> dict[str, str]:
+    """By node, a claim that is allocated there and was not made for a pod: it does not go with one."""
+    by_node: dict[str, str] = {}
+    for claim in state.claims.values():
+        terms = claim.allocation.node_terms if claim.allocation is not None else None
+        if terms is None or any(owner.kind == "Pod" and owner.controller for owner in claim.owners):
+            continue
+        for term in terms:
+            for field_, names in term.fields:
+                if field_ == "metadata.name" and not names.complement:
+                    by_node.update(dict.fromkeys(names.values, claim.key))
+    return by_node
+
+
 def place_pod(state: DraState, demand: PodDemand, node: DraNode) -> PodOutcome:
     """The pod on a node: which devices it gets there."""
     if demand.refused:
@@ -181,8 +220,8 @@ def place_pod(state: DraState, demand: PodDemand, node: DraNode) -> PodOutcome:
     requests = NO_SPEC
     mappings: tuple[RequestMapping, ...] = ()
     wanted = [claim for claim in demand.claims if claim.allocation is None]
-    if demand.pod is not None and demand.extended and (by_driver or demand.claims):
-        requests, mappings = extended_claim(demand.pod, by_driver, state.offered)
+    if demand.extended and (by_driver or demand.claims):
+        requests, mappings = extended_claim(demand.containers, by_driver, state.offered)
         wanted.append(PodClaim(CLAIM_NAME, "", requests))
     outcome = DraOutcome(DraStatus.FITS)
     if wanted:

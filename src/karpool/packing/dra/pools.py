@@ -92,6 +92,16 @@ class SliceIndex:
         ) or any(len(self._of_pool[key]) > 1 and self._spans_nodes(key) for key in self._counter_pools)
 
     @cached_property
+    def shared_devices(self) -> tuple[DraDevice, ...] | None:
+        """Devices that several nodes can use, or whose counters reach to other nodes; None where nobody can
+        tell which nodes these are."""
+        if any(slice_.place is not None and slice_.place.unreadable for slice_ in self._shared):
+            return None
+        spanning = [key for key in self._counter_pools if self._spans_nodes(key)]
+        slices = (*self._shared, *(slice_ for key in spanning for slice_ in self._of_pool[key]))
+        return tuple(device for slice_ in slices for device in slice_.devices)
+
+    @cached_property
     def _counter_pools(self) -> set[PoolKey]:
         return {(slice_.driver, slice_.pool) for slice_ in self._shared if slice_.counter_sets}
 

@@ -11,6 +11,7 @@ from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.fit_reasons import FitReason
+from karpool.packing.new_nodes.claim_templates import DriversToCome
 from karpool.packing.new_nodes.domain_choice import DomainChooser
 from karpool.packing.new_nodes.launchable import LaunchablePool, both
 from karpool.packing.new_nodes.narrowing import NarrowedNode, Narrowing, Wants
@@ -119,11 +120,13 @@ class CompiledShapes:
         offers: Sequence[PoolOfferings],
         daemons: Sequence[PodShape],
         unavailable: Sequence[StockOut],
+        drivers: DriversToCome | None = None,
     ) -> None:
         self.pools = pools
         self.offers = offers
         self.narrowing = Narrowing(offers, Topology(_NO_NODES).axis, unavailable)
         self._daemons = daemons
+        self._drivers = drivers
         self._shapes: dict[PodShape, CompiledShape] = {}
         self._use(resource_names(daemons))
 
@@ -144,7 +147,7 @@ class CompiledShapes:
     def _use(self, resources: Sequence[str]) -> None:
         self.resources = list(resources)
         self.launch = [
-            LaunchablePool(number, self.narrowing, self.resources, self._daemons, {})
+            LaunchablePool(number, self.narrowing, self.resources, self._daemons, {}, drivers=self._drivers)
             for number in range(len(self.offers))
         ]
 
@@ -182,5 +185,5 @@ def _way(pool: int, launch: LaunchablePool, state: NarrowedNode, ask: PodAsk) ->
     if ask.ports:
         np.minimum(counts, 1, out=counts)
     for demand in ask.demands:
-        np.minimum(counts, launch.devices.counts(demand), out=counts)
+        np.minimum(counts, launch.device_counts(demand), out=counts)
     return LaunchWay(pool, launch, state, types, np.where(types, counts, 0))

@@ -13,11 +13,13 @@ from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.resources import NODES, PODS
 from karpool.model.taints import untolerated
 from karpool.packing.feasibility import ports_conflict
+from karpool.packing.new_nodes.claim_templates import ClaimDemand, ClaimTemplates, DriversToCome
 from karpool.packing.new_nodes.device_templates import DeviceTemplates
 from karpool.packing.new_nodes.narrowing import NarrowedNode, Narrowing, alternatives, offered
 from karpool.packing.new_nodes.offerings import MOST, TOO_MUCH, PoolOfferings, remaining
 from karpool.packing.tables.columns import Bools, Int64s
 
+Demand = DeviceDemand | ClaimDemand
 Amounts = Sequence[tuple[int, int]]  # resource number and units, what is zero left out
 
 
@@ -31,6 +33,8 @@ class LaunchablePool:
         resources: Sequence[str],
         daemons: Iterable[PodShape],
         used: Mapping[str, int],
+        *,
+        drivers: DriversToCome | None = None,
     ) -> None:
         self.offer: PoolOfferings = narrowing.pools[number]
         self.start = narrowing.start[number]
@@ -40,6 +44,7 @@ class LaunchablePool:
             self._add_daemon(shape, self._running(narrowing, number, shape), resources)
         self.room: Int64s = np.array([self.offer.allocatable(name) for name in resources]) - self.overhead
         self._resources = resources
+        self._drivers = drivers
         self.usable: Bools = np.asarray((self.room >= 0).all(axis=0))  # holds its own daemons
         self.limits = remaining(self.offer.pool.limits, used)
         self.limited = [name for name in self.limits if name != NODES]
@@ -95,14 +100,40 @@ class LaunchablePool:
     def devices(self) -> DeviceTemplates:
         return DeviceTemplates(self.offer)
 
-    def with_devices(self, demands: Sequence[DeviceDemand], need: Amounts) -> Bools | None:
+    @cached_property
+    def claims(self) -> ClaimTemplates | None:
+        """None where nobody knows which devices drivers publish."""
+        known = self._drivers is not None and self._drivers.live is not None
+        return ClaimTemplates(self.offer, self._drivers) if known and self._drivers is not None else None
+
+    def with_devices(self, demands: Sequence[Demand], need: Amounts) -> Bools | None:
         """The types whose devices serve these demands next to the whole ones of the need; None: all."""
         if not demands:
             return None
         whole = {
             self._resources[index]: units for index, units in need if self._resources[index] in RESOURCES
         }
-        return self.devices.holding(demands, whole)
+        shares = [demand for demand in demands if isinstance(demand, DeviceDemand)]
+        claims = [demand for demand in demands if isinstance(demand, ClaimDemand)]
+        return both(
+            self.devices.holding(shares, whole) if shares else None,
+            self._holding(claims) if claims else None,
+        )
+
+    def _holding(self, claims: Sequence[ClaimDemand]) -> Bools:
+        if self.claims is None:
+            return np.zeros(len(self.offer.types), dtype=np.bool_)
+        return self.claims.holding(claims)
+
+    def device_counts(self, demand: Demand) -> Int64s:
+        """By type: pods of one demand that its devices serve."""
+        if isinstance(demand, DeviceDemand):
+            return self.devices.counts(demand)
+        return (
+            np.zeros(len(self.offer.types), dtype=np.int64)
+            if self.claims is None
+            else self.claims.counts(demand)
+        )
 
     def without_ports(self, ports: frozenset[HostPort]) -> Bools | None:
         """The types on which no daemon holds one of these host ports; None: all of them."""

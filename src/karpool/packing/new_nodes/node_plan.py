@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from karpool.model.devices.request import DeviceDemand
 from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.resources import NODES, Resources, add, show_amount
@@ -27,7 +26,7 @@ from karpool.packing.new_nodes.compiled_shapes import (
     LaunchWay,
     NodeOpening,
 )
-from karpool.packing.new_nodes.launchable import LaunchablePool
+from karpool.packing.new_nodes.launchable import Demand, LaunchablePool
 from karpool.packing.new_nodes.narrowing import NarrowedNode, Wants
 from karpool.packing.new_nodes.offerings import MOST, remaining
 from karpool.packing.new_nodes.pack_result import LaunchOption
@@ -88,7 +87,7 @@ class _PlannedRun:
     types: Bools
     used: Mapping[int, int]
     ports: frozenset[HostPort] = frozenset()
-    demands: tuple[DeviceDemand, ...] = ()
+    demands: tuple[Demand, ...] = ()
 
     def as_bought(self) -> NodeRun:
         return NodeRun(self.nodes, self.pods, self.state.options(self.types, 1)[0])

@@ -9,7 +9,10 @@ from karpool.model.devices.request import DeviceDemand
 from karpool.model.karpenter.objects import INITIALIZED, NODEPOOL
 from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.resources import PODS
+from karpool.packing.claim_filling import ClaimFilling
+from karpool.packing.claim_room import asks_drivers, free_beside_drivers, takes_one
 from karpool.packing.feasibility import feasible, matches_terms, ports_conflict
+from karpool.packing.new_nodes.claim_templates import ClaimDemand
 from karpool.packing.new_nodes.offerings import MOST
 from karpool.packing.new_nodes.pod_ask import PodAsk
 from karpool.packing.tables.columns import Bools, Int64s
@@ -57,7 +60,7 @@ class PlannedRows:
         self.types: list[Bools] = []
         self.reserved: list[Int64s] = []
         self.ports = HeldPorts()
-        self.demands: list[tuple[DeviceDemand, ...]] = []
+        self.demands: list[tuple[DeviceDemand | ClaimDemand, ...]] = []
 
     def add(self, pool: int, host: int, within: Bools | None, reserved: Int64s) -> int:
         row = self.n
@@ -91,8 +94,7 @@ class PlannedRows:
         self.types[row] = types
         if ask.ports:
             self.ports.hold(row, ask.ports)
-        if ask.shape.devices is not None:
-            self.demands[row] = (*self.demands[row], ask.shape.devices)
+        self.demands[row] = (*self.demands[row], *ask.demands)
 
     def fitting(self, ask: PodAsk) -> Bools:
         """Rows that may have room; the types decide."""
@@ -120,10 +122,13 @@ class ExistingNodes:
         names = np.array(snapshot.names, dtype=np.str_)
         starting = (snapshot.label(NODEPOOL).codes >= 0) & (snapshot.label(INITIALIZED).codes < 0)
         self.order: Int64s = np.lexsort((names, starting)) if snapshot.n else np.zeros(0, dtype=np.int64)
-        columns = [snapshot.slots if name == PODS else snapshot.free(name) for name in resources]
+        columns = [
+            snapshot.slots if name == PODS else free_beside_drivers(snapshot, name) for name in resources
+        ]
         self.free: Int64s = np.array([np.minimum(column[self.order], MOST) for column in columns])
         self._ports = HeldPorts()
         self._devices = DeviceFilling(snapshot.devices) if snapshot.devices is not None else None
+        self._claims = ClaimFilling(snapshot)
         self._plugins = [index for index, name in enumerate(resources) if name in RESOURCES]
         self._resources = resources
         self._admitted: dict[int, tuple[PodAsk, Bools]] = {}
@@ -142,8 +147,15 @@ class ExistingNodes:
             if self._devices is None:
                 return None
             mask = mask & (self._devices.room(ask.shape.devices, self.snapshot.n)[self.order] > 0)
+        if self._takes_claims(ask):
+            positions: list[int] = np.flatnonzero(mask).tolist()
+            rooms = (at for at in positions if self._claims.room_on(int(self.order[at]), ask.shape, 1))
+            return next(rooms, None)
         position = int(mask.argmax()) if len(mask) else 0
         return position if len(mask) and mask[position] else None
+
+    def _takes_claims(self, ask: PodAsk) -> bool:
+        return asks_drivers(self.snapshot, ask.shape)
 
     def take(self, position: int, ask: PodAsk) -> int:
         """Returns the node's row in the snapshot."""
@@ -151,6 +163,8 @@ class ExistingNodes:
         if ask.ports:
             self._ports.hold(position, ask.ports)
         row = int(self.order[position])
+        if self._takes_claims(ask):
+            self._claims.take(row, ask.shape)
         if self._devices is not None:
             self._take_devices(self._devices, position, row, ask.shape)
         return row
@@ -168,6 +182,8 @@ class ExistingNodes:
         known = self._admitted.get(id(ask))
         if known is None:
             mask = feasible(self.snapshot, ask.shape)
+            if self._takes_claims(ask):
+                mask = mask & takes_one(self.snapshot, ask.shape)
             if ask.attempt.node_term is not None:
                 mask = mask & matches_terms(self.snapshot.nodes, (ask.attempt.node_term,))
             known = self._admitted[id(ask)] = ask, mask[self.order]

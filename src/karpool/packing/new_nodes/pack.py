@@ -24,6 +24,7 @@ from karpool.model.kubernetes.node import HOSTNAME
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import CPU, MEMORY
 from karpool.packing.fit_reasons import FitReason
+from karpool.packing.new_nodes.claim_templates import DriversToCome
 from karpool.packing.new_nodes.domain_choice import (
     DomainChooser,
     Fit,
@@ -143,8 +144,16 @@ class _Packer:
             unavailable,
             needs_price=options.needs_price,
         )
+        drivers = DriversToCome(snapshot)
         self._launch = [
-            LaunchablePool(number, self._narrowing, self._resources, daemons, usage.get(offer.pool.name, {}))
+            LaunchablePool(
+                number,
+                self._narrowing,
+                self._resources,
+                daemons,
+                usage.get(offer.pool.name, {}),
+                drivers=drivers,
+            )
             for number, offer in enumerate(self._narrowing.pools)
         ]
         self._existing = ExistingNodes(snapshot, self._resources) if options.existing and snapshot.n else None

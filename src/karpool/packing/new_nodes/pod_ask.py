@@ -19,6 +19,7 @@ from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.resources import CPU, MEMORY, PODS
 from karpool.model.taints import PREFER_NO_SCHEDULE, Taint, untolerated
+from karpool.packing.new_nodes.claim_templates import ClaimDemand
 from karpool.packing.new_nodes.narrowing import Narrowing, Wants, alternatives, merged, term_requirements
 from karpool.packing.new_nodes.offerings import TOO_MUCH
 from karpool.packing.tables.columns import Bools, Int64s
@@ -93,8 +94,12 @@ class PodAsk:
     settles: frozenset[TopologyAxis] | None = None
 
     @property
-    def demands(self) -> tuple[DeviceDemand, ...]:
-        return () if self.shape.devices is None else (self.shape.devices,)
+    def demands(self) -> tuple[DeviceDemand | ClaimDemand, ...]:
+        shape = self.shape
+        shares = () if shape.devices is None else (shape.devices,)
+        if not shape.resource_claims:
+            return shares
+        return (*shares, ClaimDemand(shape.namespace, shape.resource_claims))
 
     def must_settle(self) -> frozenset[TopologyAxis]:
         """Axes on which a planned node must be decided before this pod can be counted there.
@@ -156,8 +161,6 @@ class PodAskCompiler:
 
     def _choices(self, attempt: RelaxedPod) -> Iterable[Wants]:
         shape = attempt.shape
-        if shape.resource_claims:
-            return  # which devices a new node will have is not known
         places = list(volume_places(shape))
         for asked in alternatives(dict(shape.node_selector), shape.node_terms):
             preferred = term_requirements(attempt.node_term) if attempt.node_term is not None else {}

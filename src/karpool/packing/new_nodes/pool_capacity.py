@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import Resources, add
+from karpool.packing.new_nodes.claim_templates import DriversToCome
 from karpool.packing.new_nodes.compiled_shapes import CompiledShapes
 from karpool.packing.new_nodes.node_plan import NodePlan, PoolCapacity, Usage
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
@@ -37,15 +38,17 @@ class NewNodeCapacity:
         *,
         daemons: Sequence[PodShape] = (),
         unavailable: Collection[StockOut] = (),
+        drivers: DriversToCome | None = None,
     ) -> None:
         self.pools = in_order(pools)
         self._offers = [offerings.for_pool(pool) for pool in self.pools if pool.is_usable]
         self._daemons = tuple(daemons)
         self._unavailable = tuple(unavailable)
+        self._drivers = drivers
         self._shapes = self._start()
 
     def _start(self) -> CompiledShapes:
-        return CompiledShapes(self.pools, self._offers, self._daemons, self._unavailable)
+        return CompiledShapes(self.pools, self._offers, self._daemons, self._unavailable, self._drivers)
 
     def plan(self, usage: Usage, *, nodes_max: int, skip: Collection[str] = ()) -> NodePlan:
         """Nothing planned yet. Each pool launches at most `nodes_max` nodes; pools to `skip` launch none."""

@@ -18,6 +18,9 @@ import numpy as np
 from karpool.model.kubernetes.node import ZONE
 from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.resources import PODS
+from karpool.packing.claim_filling import ClaimFilling
+from karpool.packing.claim_room import asks_drivers, free_beside_drivers, takes_one
+from karpool.packing.dra.pod_claims import DraState
 from karpool.packing.feasibility import feasible, ports_conflict
 from karpool.packing.new_nodes.offerings import MOST, TOO_MUCH
 from karpool.packing.new_nodes.pod_ask import resource_names
@@ -46,6 +49,7 @@ class _Asked:
     rules: ShapeRules | None
     restricted: bool
     tells: bool  # some constraint counts it
+    claims: bool  # it takes devices of drivers
     cursor: int = 0
 
 
@@ -59,6 +63,7 @@ class _Step:
     pods: int
     devices: tuple[DevicesTaken, ...] = ()
     zone: int | None = None
+    before: DraState | None = None  # what drivers had, where the pods took some of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,11 @@ class _Presence:
 
 
 def _goes_one_by_one(asked: _Asked) -> bool:
-    return asked.restricted or bool(asked.shape.host_ports) or asked.shape.devices is not None
+    return asked.restricted or bool(asked.shape.host_ports) or _takes_devices(asked)
+
+
+def _takes_devices(asked: _Asked) -> bool:
+    return asked.claims or asked.shape.devices is not None
 
 
 class Relocation:
@@ -131,7 +140,7 @@ class Relocation:
         self.resources = resource_names(table[number] for number in chosen)
         self._free: dict[str, Int64s] = {}
         for name in self.resources:
-            whole = snapshot.slots if name == PODS else snapshot.free(name)
+            whole = snapshot.slots if name == PODS else free_beside_drivers(snapshot, name)
             self._free[name] = np.minimum(whole[order], MOST)
         self.slots = self._free[PODS]
         self.slots[~targets[order]] -= _GONE
@@ -141,6 +150,7 @@ class Relocation:
         # Devices are looked at only where a pod that may move holds shares of some.
         shared = any(table[number].devices is not None for number in chosen)
         self._devices = DeviceFilling(snapshot.devices) if shared and snapshot.devices is not None else None
+        self._claims = ClaimFilling(snapshot)
         self._asked = {number: self._ask(number) for number in chosen}
         self._log: list[_Step] = []
         self._kept: list[_Step] = []
@@ -167,20 +177,23 @@ class Relocation:
         rules = self._topology.rules(shape) if self._topology is not None else None
         restricted = rules is not None and any(True for _ in rules.all)
         tells = rules is not None and bool(rules.facet.counted_by or rules.repels)
-        return _Asked(number, shape, tuple(columns), self._admitted(shape), rules, restricted, tells)
+        claims = asks_drivers(self.snapshot, shape)
+        admitted = self._admitted(shape, claims)
+        return _Asked(number, shape, tuple(columns), admitted, rules, restricted, tells, claims)
 
-    def _admitted(self, shape: PodShape) -> Bools:
+    def _admitted(self, shape: PodShape, claims: bool) -> Bools:
         key = (
             shape.tolerations,
             shape.node_selector,
             shape.node_terms,
             shape.volume_terms,
             shape.host_ports,
-            shape.resource_claims,
+            (shape.namespace, shape.resource_claims, shape.requests, shape.extended_asks) if claims else None,
         )
         mask = self._masks.get(key)
         if mask is None:
-            mask = self._masks[key] = feasible(self.snapshot, shape)[self.order]
+            mask = feasible(self.snapshot, shape)
+            mask = self._masks[key] = (mask & takes_one(self.snapshot, shape) if claims else mask)[self.order]
         return mask
 
     # What there is
@@ -192,7 +205,7 @@ class Relocation:
     def is_restricted(self, number: int) -> bool:
         """Whether more than labels and amounts decides where a shape may go: topology, or devices."""
         asked = self._asked[number]
-        return asked.restricted or asked.shape.devices is not None
+        return asked.restricted or _takes_devices(asked)
 
     def admits(self, number: int) -> Bools:
         """By position: whether labels, taints, volumes and ports let the shape in."""
@@ -223,6 +236,8 @@ class Relocation:
                 self._charge(step.asked, step.position, -step.pods)
                 for taken in reversed(step.devices):
                     self._give_back(taken, step.position)
+                if step.before is not None:
+                    self._claims.state = step.before
                 if step.asked.shape.host_ports:
                     self._ports[step.position] -= step.asked.shape.host_ports
 
@@ -365,8 +380,12 @@ class Relocation:
             held = self._ports.setdefault(position, set())
             if pods > 1 or ports_conflict(held, ports):
                 return False
-            held |= ports
-        self._put(asked, position, pods)
+        before = self._claims.state
+        if asked.claims and not self._claims.take(row, asked.shape, pods):
+            return False
+        if ports:
+            self._ports[position] |= ports
+        self._put(asked, position, pods, before if asked.claims else None)
         return True
 
     def allows(self, number: int, row: int) -> bool:
@@ -423,14 +442,24 @@ class Relocation:
             ports = asked.shape.host_ports
             for position, held in self._ports.items() if ports else ():
                 mask[position] = mask[position] and not ports_conflict(held, ports)
-            position = int(mask.argmax()) if len(mask) else 0
-            if not len(mask) or not mask[position]:
+            before = self._claims.state
+            chosen = self._first_taking(asked, mask)
+            if chosen is None:
                 break
-            self._put(asked, position, 1)
+            self._put(asked, chosen, 1, before if asked.claims else None)
             if ports:
-                self._ports.setdefault(position, set()).update(ports)
-            placed.append((int(self.order[position]), 1))
+                self._ports.setdefault(chosen, set()).update(ports)
+            placed.append((int(self.order[chosen]), 1))
         return placed
+
+    def _first_taking(self, asked: _Asked, mask: Bools) -> int | None:
+        """The first of these positions; where devices of drivers decide, the pod has them afterwards."""
+        if asked.claims:
+            positions: list[int] = np.flatnonzero(mask).tolist()
+            takes = (at for at in positions if self._claims.take(int(self.order[at]), asked.shape))
+            return next(takes, None)
+        first = int(mask.argmax()) if len(mask) else 0
+        return first if len(mask) and mask[first] else None
 
     def _allowed(self, asked: _Asked) -> Bools | None:
         assert self._topology is not None and asked.rules is not None
@@ -447,10 +476,11 @@ class Relocation:
                     presence = self._presence[id(group)] = _Presence(group)
                 presence.follow(self._removed)
 
-    def _put(self, asked: _Asked, position: int, pods: int) -> None:
+    def _put(self, asked: _Asked, position: int, pods: int, before: DraState | None = None) -> None:
+        """`before`: what drivers had before these pods took theirs."""
         self._charge(asked, position, pods)
         devices = self._take_devices(asked.shape, position, pods) if self._devices is not None else ()
-        self._log.append(_Step(position, asked, pods, devices))
+        self._log.append(_Step(position, asked, pods, devices, None, before))
 
     def _take_devices(self, shape: PodShape, position: int, pods: int) -> tuple[DevicesTaken, ...]:
         assert self._devices is not None

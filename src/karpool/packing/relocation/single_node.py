@@ -17,6 +17,7 @@ from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, RESERVED, 
 from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.requirements import Requirements, ValueSet
 from karpool.packing.feasibility import ports_conflict
+from karpool.packing.new_nodes.claim_templates import DriversToCome
 from karpool.packing.new_nodes.launchable import LaunchablePool, both
 from karpool.packing.new_nodes.narrowing import UNREACHABLE, NarrowedNode, Narrowing
 from karpool.packing.new_nodes.offerings import OFFERING_KEYS, Offerings, Prices, StockOut
@@ -82,6 +83,7 @@ class SingleNodePacker:
         daemons: Sequence[PodShape] = (),
         usage: Mapping[str, Mapping[str, int]] | None = None,
         unavailable: Collection[StockOut] = (),
+        drivers: DriversToCome | None = None,
     ) -> None:
         self.resources = resource_names([*shapes.values(), *daemons])
         nothing = Topology(snapshot_of(()))
@@ -89,7 +91,12 @@ class SingleNodePacker:
         self._narrowing = Narrowing(usable, nothing.axis, unavailable)
         self.launch = [
             LaunchablePool(
-                number, self._narrowing, self.resources, daemons, (usage or {}).get(offer.pool.name, {})
+                number,
+                self._narrowing,
+                self.resources,
+                daemons,
+                (usage or {}).get(offer.pool.name, {}),
+                drivers=drivers,
             )
             for number, offer in enumerate(self._narrowing.pools)
         ]
@@ -279,4 +286,5 @@ def _alone(shape: PodShape) -> PodShape:
         priority=shape.priority,
         devices=shape.devices,
         resource_claims=shape.resource_claims,
+        extended_asks=shape.extended_asks,
     )

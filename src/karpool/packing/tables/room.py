@@ -21,7 +21,14 @@ from karpool.model.kubernetes.meta import Labels
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.quantity import INT64_MAX
 from karpool.model.resources import PODS
-from karpool.packing.dra.pod_claims import DraNode, DraState, demand_of_shape, place_pod, with_pod
+from karpool.packing.dra.pod_claims import (
+    DraNode,
+    DraState,
+    demand_of_shape,
+    place_pod,
+    served_by_drivers,
+    with_pod,
+)
 from karpool.packing.tables.columns import Int32s, Int64s, read_only
 from karpool.packing.tables.device_table import (
     DeviceFilling,
@@ -144,6 +151,15 @@ class Room(ABC):
 
     def _read_dra(self) -> DraState | None:
         return None
+
+    def dra_node(self, row: int, extended: Iterable[str] = ()) -> DraNode:
+        """A node as drivers see it, and which of these extended resources its plugins have."""
+        units = {resource: int(self.allocatable(resource)[row]) for resource in extended}
+        return DraNode(
+            self.names[row],
+            self.nodes.labels_of(row),
+            {resource: amount for resource, amount in units.items() if amount > 0},
+        )
 
     @abstractmethod
     def _read_devices(self) -> DeviceTable | None: ...
@@ -308,12 +324,13 @@ class ReservedRoom(Room):
         if state is None:
             return None
         for placement in self._placements:
-            if not placement.shape.resource_claims:
+            shape = placement.shape
+            extended = served_by_drivers(state, shape)
+            if not shape.resource_claims and not extended:
                 continue
-            name = self.names[placement.node]
-            node = DraNode(name, self.nodes.labels_of(placement.node), {})
+            node = self.dra_node(placement.node, (name for name, _ in shape.requests if extended))
             for _ in range(placement.count):
-                demand = demand_of_shape(state, placement.shape)
+                demand = demand_of_shape(state, shape)
                 placed = place_pod(state, demand, node)
                 if not placed.fits:
                     break  # no device is left to take
