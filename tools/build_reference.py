@@ -43,6 +43,9 @@ from karpool.scheduler.controller.controller import QUEUE
 from karpool.scheduler.controller.metrics import SchedulerMetrics
 from karpool.scheduler.controller.options import ClusterSummaryOptions, DeschedulerOptions, SchedulerOptions
 from karpool.scheduler.descheduler.descheduler import Descheduler
+from karpool.scheduler.estimates.local_rooms import LocalRooms
+from karpool.scheduler.estimates.room_keeper import RoomKeeper
+from karpool.scheduler.estimates.room_metrics import follow_rooms
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.metrics import PromiseMetrics, follow_estimators
 from karpool.scheduler.summaries.summary_writer import SummaryMetrics
@@ -173,6 +176,8 @@ def _scheduler(registry: CollectorRegistry) -> None:
     QueueMetrics(registry, QUEUE, float)
     PromiseMetrics(registry).follow(PromiseLedger(), float)
     follow_estimators(registry, dict)
+    rooms = LocalRooms(None, RealClock())
+    follow_rooms(registry, rooms, RoomKeeper(cast(Any, None), rooms, RealClock()), list)
 
 
 def _descheduler(registry: CollectorRegistry) -> None:

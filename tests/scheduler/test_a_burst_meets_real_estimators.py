@@ -1,5 +1,6 @@
 """Scheduler and estimator as they run, over gRPC: room for one is given to one."""
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
@@ -11,6 +12,7 @@ from karpool.model.kubernetes.api_resources import (
     REPLICASETS,
     RESOURCEBINDINGS,
 )
+from karpool.scheduler.controller.controller import SchedulerSettings
 from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from tests.estimator.serving import World, node, pod
 from tests.estimator.serving import serving as estimating
@@ -22,8 +24,9 @@ PROTECTED = {"feature_gates": "SchedulingOvercommitProtection=true", "cluster_na
 
 
 @asynccontextmanager
-async def fleet(**flags):
-    """One member with eight cores on two nodes; its summary claims a hundred."""
+async def fleet(rooms=False, **flags):
+    """One member with eight cores on two nodes; its summary claims a hundred. `rooms`: the scheduler keeps a
+    copy of the member's room, and has it before anything is to be placed."""
     world = World()
     await world.add(node("a"), node("b"))
     async with staged() as stage, estimating({"member1": world.transport}, **flags) as estimator:
@@ -32,8 +35,16 @@ async def fleet(**flags):
             return [f"127.0.0.1:{estimator.port}"]
 
         await stage.join("member1", 100)
-        async with asking({}, resolver=address) as clients, stage.scheduling(asker=clients) as scheduler:
+        chosen = SchedulerSettings(max_room_age_seconds=60.0 if rooms else 0.0)
+        async with (
+            asking({}, resolver=address) as clients,
+            stage.scheduling(chosen, estimators=clients) as scheduler,
+        ):
+            while rooms and not scheduler.rooms.is_current("member1"):  # noqa: ASYNC110 - a state, no event
+                await asyncio.sleep(0.01)
             yield stage, world, scheduler
+            if rooms:
+                assert scheduler.rooms.answered
 
 
 async def bound(world, name, count):
@@ -57,17 +68,22 @@ async def has_condition(stage, name):
     return (await stage.condition(name))[0]
 
 
+kept_or_asked = pytest.mark.parametrize("rooms", [True, False], ids=["room kept", "asked"])
+
+
+@kept_or_asked
 @pytest.mark.parametrize("flags", [PROTECTED, {"cluster_name": "member1"}], ids=["verifies", "ignores"])
-async def test_two_deployments_created_together_and_room_for_one(flags):
-    async with fleet(**flags) as (stage, _, scheduler):
+async def test_two_deployments_created_together_and_room_for_one(flags, rooms):
+    async with fleet(rooms, **flags) as (stage, _, scheduler):
         await stage.create(binding("one", 5, how=AGGREGATED), binding("two", 5, how=AGGREGATED))
 
         assert sorted((await outcome(stage, "one", "two")).values()) == ["Success", "Unschedulable"]
         assert [promise.replicas for promise in scheduler.view.ledger.promises("member1")] == [5]
 
 
-async def test_what_is_left_beside_promises_and_pods_is_the_same_while_pods_start():
-    async with fleet(**PROTECTED) as (stage, world, scheduler):
+@kept_or_asked
+async def test_what_is_left_beside_promises_and_pods_is_the_same_while_pods_start(rooms):
+    async with fleet(rooms, **PROTECTED) as (stage, world, scheduler):
         await stage.create(binding("one", 5, how=AGGREGATED))
         await stage.until_placed("one")
         await bound(world, "one", 5)
@@ -83,8 +99,9 @@ async def nothing_in_flight(ledger):
     return not any(promise.replicas for promise in ledger.promises())
 
 
-async def test_room_that_is_given_back_goes_to_who_waits():
-    async with fleet(**PROTECTED) as (stage, _, scheduler):
+@kept_or_asked
+async def test_room_that_is_given_back_goes_to_who_waits(rooms):
+    async with fleet(rooms, **PROTECTED) as (stage, _, scheduler):
         await stage.create(binding("one", 5, how=AGGREGATED), binding("two", 5, how=AGGREGATED))
         found = await outcome(stage, "one", "two")
         placed, waits = sorted(found, key=lambda name: found[name] != "Success")

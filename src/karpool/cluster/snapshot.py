@@ -32,7 +32,8 @@ from karpool.model.kubernetes.pod_disruption import CompiledPdb
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.kubernetes.resource_quota import QuotaHeadroom
 from karpool.model.resources import Resources
-from karpool.packing.counting.first_fit import NodeFilling, PodGroup
+from karpool.packing.counting.assumed import AssumedDeduction, assume
+from karpool.packing.counting.first_fit import PodGroup
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement, Room
@@ -73,18 +74,6 @@ class ClusterFacts:
     problems: tuple[object, ...] = ()
     blocked: Mapping[str, int] = field(default_factory=dict)
     complete: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class AssumedDeduction:
-    """`room`: the nodes with assumed workloads in place, `placements`: where they are.
-
-    `left`: what of each found no node.
-    """
-
-    room: Room
-    left: tuple[tuple[PodGroup, ...], ...] = ()
-    placements: tuple[PodPlacement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -296,21 +285,7 @@ class Snapshot:
         return replace(self, room=self.room.without(names))
 
     def assume(self, workloads: Iterable[Sequence[PodGroup]], *, topology: bool = False) -> AssumedDeduction:
-        """As if each workload were placed once, first fit, in order.
-
-        A workload that does not fit keeps what it got until the first component that failed, and
-        nothing is tried after that, as Karmada has it; the rest is `left`.
-        """
-        filling = NodeFilling(self.room, topology=topology)
-        left: list[tuple[PodGroup, ...]] = []
-        for groups in workloads:
-            for index, group in enumerate(groups):
-                rest = group.replicas - filling.place(group)
-                if rest:
-                    left.append((PodGroup(group.shape, rest), *groups[index + 1 :]))
-                    break
-        placed = filling.placements()
-        return AssumedDeduction(self.room.minus(placed), tuple(left), placed)
+        return assume(self.room, workloads, topology=topology)
 
     def _need(self, aspect: Aspect) -> None:
         if not self.facts.aspects & aspect:

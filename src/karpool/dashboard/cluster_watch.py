@@ -28,7 +28,6 @@ from karpool.dashboard.pages.search import SearchedCluster
 from karpool.dashboard.pages.waiting_pods import ClusterWaiting
 from karpool.dashboard.scale_up_history import ScaleUpHistory
 from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
-from karpool.estimator.arrived import NOT_KNOWN, arrived
 from karpool.estimator.capacity import CapacityAnalyzer
 from karpool.estimator.pod_explanation import PodExplanation, waiting_pod_explained
 from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
@@ -54,6 +53,7 @@ from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.pod import Pod
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.placeholders.placeholder import REQUEST
+from karpool.rooms.arrived import NOT_KNOWN, arrived
 from karpool.scheduler.controller.binding_store import SchedulerStores as SchedulerView
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.promise import Promise, PromiseLifetime
@@ -223,7 +223,7 @@ class DashboardCluster:
         that is not known."""
         if self.not_ready() is not None:
             return NOT_KNOWN
-        return arrived(self.cluster, promise.assumed(promise.promised))
+        return arrived(self.cluster.replicas_of, promise.assumed(promise.promised))
 
     def problems(self) -> list[str]:
         """Kinds that may not be read, and objects that cannot be understood."""

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from karpool.cluster.snapshot import AssumedDeduction, Snapshot
+from karpool.cluster.snapshot import Snapshot
 from karpool.model.karmada.replica_requirements import Component
+from karpool.packing.counting.assumed import AssumedDeduction
 from karpool.packing.counting.count import count
 from karpool.packing.counting.first_fit import FirstFitResult, first_fit
 from karpool.packing.counting.first_fit import PodGroup as Group

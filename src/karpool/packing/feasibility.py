@@ -101,8 +101,7 @@ def _has_field(nodes: NodeTable, key: str, wanted: ValueSet) -> Bools:
         return np.full(nodes.n, "" in wanted, dtype=np.bool_)
     mask = np.full(nodes.n, wanted.complement, dtype=np.bool_)
     for name in wanted.values:
-        row = nodes.find(name)
-        if row is not None:
+        for row in nodes.rows_named(name):
             mask[row] = not wanted.complement
     return mask
 

@@ -71,6 +71,7 @@ def scheduler_settings(options: SchedulerOptions) -> SchedulerSettings:
         workers=options.workers,
         unschedulable_seconds=options.unschedulable_retry_seconds,
         hold_down_seconds=decisions.estimator_hold_down_seconds,
+        max_room_age_seconds=options.max_room_age_seconds,
         grace_seconds=options.grace_period_seconds,
         base_delay_seconds=options.base_delay_seconds,
         max_delay_seconds=options.max_delay_seconds,

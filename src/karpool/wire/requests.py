@@ -16,7 +16,7 @@ from karpool.model.karmada.replica_requirements import (
     requirements,
 )
 from karpool.model.kubernetes.pod_shape import PodShape
-from karpool.wire.proto import explain_pb2, room_pb2, service_pb2, summary_pb2
+from karpool.wire.proto import explain_pb2, room_pb2, rooms_pb2, service_pb2, summary_pb2
 
 __all__ = [
     "ArrivedReplicas",
@@ -132,5 +132,6 @@ EstimateRequest = ReplicasRequest | ComponentSetsRequest
 # Names of the gRPC services, as they are on the wire.
 ESTIMATOR: str = service_pb2.DESCRIPTOR.services_by_name["Estimator"].full_name
 ROOM_WATCHER: str = room_pb2.DESCRIPTOR.services_by_name["RoomWatcher"].full_name
+ROOMS: str = rooms_pb2.DESCRIPTOR.services_by_name["Rooms"].full_name
 EXPLAINER: str = explain_pb2.DESCRIPTOR.services_by_name["Explainer"].full_name
 SUMMARIZER: str = summary_pb2.DESCRIPTOR.services_by_name["Summarizer"].full_name

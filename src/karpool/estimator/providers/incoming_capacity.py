@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from karpool.cluster.market.failures import LaunchFailure, LaunchFailures
 from karpool.cluster.nodes.expected import ExpectedNode
-from karpool.cluster.snapshot import AssumedDeduction
 from karpool.estimator.pending_demand import PendingDemand, largest_first, without_topology
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.packing.counting.assumed import AssumedDeduction
 from karpool.packing.counting.first_fit import FirstFitResult, NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.new_nodes.node_plan import NodePlan, Usage

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.snapshot import REGION_MISSING
-from karpool.estimator.arrived import arrived, outstanding
 from karpool.estimator.pending_demand import served_by_expected
 from karpool.estimator.plugins import registry
 from karpool.estimator.plugins.framework import Framework
@@ -30,6 +29,7 @@ from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.manager.feature_gates import OVERCOMMIT_PROTECTION
+from karpool.rooms.arrived import arrived, outstanding
 from karpool.wire.requests import EstimateRequest, WorkloadReference
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class MemberEstimator:
         snapshot = self.cluster.snapshot(self._clock.now())
         if Aspect.OWNERS not in self.cluster.aspects:  # overcommit protection is off
             return EstimateQuestion(request, snapshot, topology=topology)
-        on_nodes = tuple(arrived(self.cluster, workload) for workload in request.assumed)
+        on_nodes = tuple(arrived(self.cluster.replicas_of, workload) for workload in request.assumed)
         assumed = tuple(map(outstanding, request.assumed, on_nodes))
         return EstimateQuestion(request, snapshot, assumed, topology, on_nodes)
 

@@ -22,6 +22,10 @@ HOLD_SECONDS = 30.0  # an answer is due by then, so that whoever went away is no
 GATHER_SECONDS = 0.2  # changes come in bursts; bindings are retried within 2 s of the last of them
 
 
+class TooManyWatchers(Exception):
+    """Enough callers wait for room; a caller may try again."""
+
+
 class RoomSigns(NamedTuple):
     """What decides how much could come beyond the nodes that are there."""
 

@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha import reflection
 
 from karpool.estimator.serving.member import MemberEstimator
 from karpool.estimator.serving.service import EstimatorService
-from karpool.wire.requests import ESTIMATOR, EXPLAINER, ROOM_WATCHER, SUMMARIZER
+from karpool.wire.requests import ESTIMATOR, EXPLAINER, ROOM_WATCHER, ROOMS, SUMMARIZER
 from karpool.wire.server_protocol import MESSAGE_BYTES_MAX
 from karpool.wire.server_tls import TlsFiles, server_credentials
 
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-SERVICES = ("", ESTIMATOR, EXPLAINER, ROOM_WATCHER, SUMMARIZER)
+SERVICES = ("", ESTIMATOR, EXPLAINER, ROOM_WATCHER, ROOMS, SUMMARIZER)
 POLL_SECONDS = 0.1
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),

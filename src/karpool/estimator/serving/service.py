@@ -7,7 +7,7 @@ fault is answered with -1, "cannot tell". Messages are those of Karmada's server
 because people search for them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -18,6 +18,8 @@ from karpool.estimator.plugins.interface import CANNOT_TELL, EstimateCode
 from karpool.estimator.serving import explain
 from karpool.estimator.serving.member import MemberEstimator
 from karpool.estimator.serving.metrics import Call, EstimatorMetrics
+from karpool.estimator.serving.room_stream import RoomStreams
+from karpool.estimator.serving.room_watch import TooManyWatchers
 from karpool.estimator.serving.summary import summarize
 from karpool.estimator.serving.unschedulable import UnsupportedKind
 from karpool.kube.clock import Clock, RealClock
@@ -30,6 +32,7 @@ from karpool.wire.requests import (
     ESTIMATOR,
     EXPLAINER,
     ROOM_WATCHER,
+    ROOMS,
     SUMMARIZER,
     ArrivedReplicas,
     EstimateRequest,
@@ -76,10 +79,6 @@ class ClusterNotSynced(Exception):
     """The cluster is not counted yet; a caller may try again."""
 
 
-class TooManyWatchers(Exception):
-    """Enough callers wait for room; a caller may try again."""
-
-
 class RequestDecoder:
     """Decoded requests by their bytes; schedulers ask the same again and again."""
 
@@ -116,6 +115,7 @@ class EstimatorService:
         self._clock = clock or RealClock()
         self._patient = cannot_tell_until_synced
         self._watchers, self._watchers_max = 0, watchers_max
+        self.streams = RoomStreams(members, self._clock, max(1, watchers_max // 4))
         self._read_replicas = RequestDecoder(server_protocol.read_replicas)
         self._read_sets = RequestDecoder(server_protocol.read_component_sets)
 
@@ -130,6 +130,9 @@ class EstimatorService:
             _handler(EXPLAINER, {"Explain": self.explain}),
             _handler(ROOM_WATCHER, {"AwaitRoom": self.await_room}),
             _handler(SUMMARIZER, {"Summarize": self.summarize}),
+            grpc.method_handlers_generic_handler(
+                ROOMS, {"Follow": grpc.stream_stream_rpc_method_handler(self.follow_rooms)}
+            ),
         ]
 
     async def max_available_replicas(self, data: bytes, context: Context) -> bytes:
@@ -194,6 +197,13 @@ class EstimatorService:
             return summarize(snapshot, member.framework.plugins).SerializeToString()
         except Exception as error:
             return await self._refuse("Summarize", error, context)
+
+    async def follow_rooms(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        try:
+            async for frame in self.streams.follow(requests):
+                yield frame
+        except Exception as error:
+            await self._refuse("Follow", error, context)
 
     async def _estimated(
         self,

@@ -25,7 +25,6 @@ from karpool.packing.tables.columns import Bools, Int32s, Int64s, read_only
 
 TaintSet = tuple[Taint, ...]
 Array = npt.NDArray[Any]
-_MEMO_LIMIT = 512
 _FEW = 8
 
 
@@ -95,6 +94,7 @@ class NodeTable(ABC):
     """The read interface. Rows are dense; their numbers mean nothing outside one table."""
 
     n: int
+    memo_limit = 512  # derived arrays that are remembered
 
     def __init__(self) -> None:
         self._labels: dict[str, LabelCodes] = {}
@@ -138,6 +138,11 @@ class NodeTable(ABC):
     def find(self, name: str) -> int | None:
         return self._rows.get(name)
 
+    def rows_named(self, name: str) -> Sequence[int]:
+        """Several only where the nodes of several clusters stand in one table."""
+        row = self.find(name)
+        return () if row is None else (row,)
+
     def label(self, key: str) -> LabelCodes:
         column = self._labels.get(key)
         if column is None:
@@ -153,7 +158,7 @@ class NodeTable(ABC):
         derived = self._memo.get(key)
         if derived is None:
             derived = read_only(self._derive(key, compute))
-            if len(self._memo) >= _MEMO_LIMIT:
+            if len(self._memo) >= self.memo_limit:
                 del self._memo[next(iter(self._memo))]
             self._memo[key] = derived
         return derived

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.client import Client
@@ -52,6 +53,8 @@ from karpool.scheduler.promises.promise import PromiseLifetime
 
 if TYPE_CHECKING:
     from karpool.scheduler.estimates.estimator_client import EstimatorClient
+    from karpool.scheduler.estimates.local_rooms import LocalRooms
+    from karpool.scheduler.estimates.room_keeper import RoomKeeper
 
 log = structlog.get_logger(__name__)
 
@@ -279,6 +282,7 @@ class SchedulerSettings:
     workers: int = WORKERS
     unschedulable_seconds: float = UNSCHEDULABLE_SECONDS
     hold_down_seconds: float = 60.0
+    max_room_age_seconds: float = 0.0  # of rooms that are kept here; 0: none is, estimators are asked
     grace_seconds: float = 10.0
     # Without priorities, failures come back after these, doubled each time.
     base_delay_seconds: float = 0.005
@@ -299,6 +303,8 @@ class Scheduler:
     ) -> None:
         self._options = use = chosen or SchedulerSettings()
         self._estimators = estimators
+        self._keeper: RoomKeeper | None = None
+        self._is_leading = False
         client, registry = environment.client, environment.registry
         promises = PromiseMetrics(registry)
         protected = use.gates[OVERCOMMIT_PROTECTION]
@@ -307,11 +313,13 @@ class Scheduler:
         )
         if self.view.ledger is not None:
             promises.follow(self.view.ledger, client.clock.monotonic)
+        self.rooms = self._keep_rooms(client.clock, registry)
         self._asks = AvailabilityReader(
             use.settings,
             client.clock,
             ledger=self.view.ledger,
             asker=asker or estimators,
+            rooms=self.rooms,
             hold_down_seconds=use.hold_down_seconds,
             on_freed=self._room_in,
         )
@@ -362,12 +370,42 @@ class Scheduler:
             show=show,
         )
 
+    def _keep_rooms(self, clock: Clock, registry: CollectorRegistry) -> "LocalRooms | None":
+        """Copies of what clusters have left, where their estimators are ours to follow."""
+        if self._estimators is None or not self._options.max_room_age_seconds:
+            return None
+        # Whoever asks no estimator is spared numpy.
+        from karpool.scheduler.estimates.local_rooms import LocalRooms
+        from karpool.scheduler.estimates.room_keeper import RoomKeeper
+        from karpool.scheduler.estimates.room_metrics import follow_rooms
+
+        rooms = LocalRooms(
+            self.view.ledger,
+            clock,
+            max_age_seconds=self._options.max_room_age_seconds,
+            on_freed=self._room_in,
+        )
+        self._keeper = RoomKeeper(self._estimators.channel, rooms, clock)
+        follow_rooms(registry, rooms, self._keeper, self._cluster_names)
+        return rooms
+
+    def _cluster_names(self) -> list[str]:
+        return [cluster.name for cluster in self.view.clusters.all()]
+
     def _room_in(self, clusters: Iterable[str]) -> None:
         self.view.room_in(clusters)
 
     def _follow_clusters(self, old: MemberCluster | None, new: MemberCluster | None) -> None:
         if self._estimators is not None and new is None:
             self._estimators.keep({cluster.name for cluster in self.view.clusters.all()})
+        if old is None or new is None:
+            self._follow_rooms()
+
+    def _follow_rooms(self) -> None:
+        if self._keeper is not None and self._estimators is not None and self._is_leading:
+            self._keeper.keep(
+                {cluster.name for cluster in self.view.clusters.all() if self._estimators.asks(cluster)}
+            )
 
     async def prepare(self, stack: AsyncExitStack) -> None:
         if self._estimators is not None:
@@ -376,12 +414,16 @@ class Scheduler:
     async def run(self, stop: Stop) -> None:
         """Until `stop` is set, and what was under way is written."""
         self.metrics.leading(True)
+        self._is_leading = True
+        self._follow_rooms()
         async with asyncio.TaskGroup() as group:
             verifying = group.create_task(self._verify())
             try:
                 await self._controller.run(self._placer, stop, grace_seconds=self._options.grace_seconds)
             finally:
                 verifying.cancel()
+                if self._keeper is not None:
+                    await self._keeper.close()
                 if self._rooms is not None:
                     await self._rooms.close()
 

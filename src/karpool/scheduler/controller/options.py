@@ -218,6 +218,13 @@ class SchedulerOptions(Options, frozen=True):
         str, option("Place bindings whose policy names this as schedulerName.", chart="schedulerName")
     ] = SCHEDULER_NAME
     decisions: DecisionOptions = DecisionOptions()
+    max_room_age_seconds: Annotated[
+        Duration,
+        option(
+            "Count in copies of clusters' rooms that are no older, instead of asking; 0 asks always.",
+            flag="max-room-age",
+        ),
+    ] = 5.0
     propagates_empty_workloads: Annotated[
         bool,
         option(

@@ -14,6 +14,7 @@ not know are skipped, so one dead estimator leaves the others as they are.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from karpool.kube.clock import Clock
 from karpool.model.karmada.binding import Binding
@@ -37,6 +38,9 @@ from karpool.scheduler.estimates.estimate_cache import (
 )
 from karpool.scheduler.promises.ledger import Freed, PromiseLedger
 
+if TYPE_CHECKING:
+    from karpool.scheduler.estimates.local_rooms import LocalRooms
+
 __all__ = ["AvailabilityReader", "EstimatorApi"]
 
 
@@ -50,10 +54,12 @@ class AvailabilityReader:
         *,
         ledger: PromiseLedger | None = None,
         asker: EstimatorApi | None = None,
+        rooms: "LocalRooms | None" = None,
         hold_down_seconds: float = 60.0,
         on_freed: Callable[[Freed], None] = lambda _: None,
     ) -> None:
-        self._settings, self._ledger = settings, ledger
+        """`rooms`: copies that answer in place of their estimators."""
+        self._settings, self._ledger, self._rooms = settings, ledger, rooms
         self._estimates = None
         if asker is not None:
             self._estimates = EstimateCache(
@@ -67,13 +73,17 @@ class AvailabilityReader:
         for_sets = places_sets(binding, self._settings)
         if self._estimates is None or not (binding.replicas or binding.components):
             return {cluster.name: self._merged(binding, cluster, for_sets) for cluster in clusters}
-        estimator_question = question_of(binding, for_sets)
-        parts = await asyncio.gather(
-            *(self._estimates.part(cluster, estimator_question, fresh=fresh) for cluster in clusters)
-        )
+        question = question_of(binding, for_sets)
+        parts = dict(self._rooms.parts(question, clusters)) if self._rooms is not None else {}
+        asked = [cluster for cluster in clusters if cluster.name not in parts]
+        if asked:
+            replies = await asyncio.gather(
+                *(self._estimates.part(cluster, question, fresh=fresh) for cluster in asked)
+            )
+            parts.update((cluster.name, reply) for cluster, reply in zip(asked, replies, strict=True))
         return {
-            cluster.name: self._merged(binding, cluster, for_sets, part)
-            for cluster, part in zip(clusters, parts, strict=True)
+            cluster.name: self._merged(binding, cluster, for_sets, parts[cluster.name])
+            for cluster in clusters
         }
 
     async def estimated(self, binding: Binding, cluster: MemberCluster) -> int | None:
@@ -81,11 +91,19 @@ class AvailabilityReader:
         if self._estimates is None:
             return None
         question = question_of(binding, places_sets(binding, self._settings))
+        if self._rooms is not None and (parts := self._rooms.parts(question, (cluster,))):
+            return parts[cluster.name].value
         return (await self._estimates.part(cluster, question, fresh=True)).value
 
     async def verify(self, clusters: Callable[[str], MemberCluster | None]) -> Freed:
         """Ask where something is promised what of it has arrived, and take that off the ledger."""
-        return set() if self._estimates is None else await self._estimates.verify(clusters)
+        if self._estimates is None:
+            return set()
+        rooms = self._rooms
+        freed = rooms.verify() if rooms is not None else set()
+        return freed | await self._estimates.verify(
+            lambda name: None if rooms is not None and rooms.is_current(name) else clusters(name)
+        )
 
     def held(self) -> frozenset[str]:
         """Clusters whose estimators were lost within the hold-down: nothing should be moved off them yet."""
@@ -93,7 +111,8 @@ class AvailabilityReader:
 
     def protection(self, cluster: str) -> PromiseHandling | None:
         """What its estimator does with promises; None while that is not known."""
-        return None if self._estimates is None else self._estimates.kind(cluster)
+        local = self._rooms.handling(cluster) if self._rooms is not None else None
+        return local or (None if self._estimates is None else self._estimates.kind(cluster))
 
     def _merged(
         self, binding: Binding, cluster: MemberCluster, for_sets: bool, *estimates: EstimatePart

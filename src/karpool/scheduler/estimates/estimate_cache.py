@@ -15,8 +15,9 @@ promised there since is of that very kind: each of those replicas takes exactly 
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import structlog
@@ -31,7 +32,14 @@ from karpool.scheduler.cycle.decision import ACCURATE, MANY, EstimatePart
 from karpool.scheduler.promises.ledger import Freed, PromiseGrowth, PromiseLedger
 from karpool.scheduler.promises.promise import Amounts, Promise
 from karpool.wire.client_protocol import EncodedQuestion, ask_component_sets, ask_replicas, encode_assumed
-from karpool.wire.requests import ArrivedReplicas, AssumedWorkload, RoomParts
+from karpool.wire.requests import (
+    ArrivedReplicas,
+    AssumedWorkload,
+    ComponentSetsRequest,
+    EstimateRequest,
+    ReplicasRequest,
+    RoomParts,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -84,29 +92,56 @@ class PromiseHandling(StrEnum):
     IGNORES = "ignores"
 
 
-class EstimatorQuestion(NamedTuple):
-    asked: EncodedQuestion
-    shapes: tuple[PodShape, ...]
-    flood: bytes  # a promise that no cluster has room for
-    about: str = ""  # for the server's log
+@dataclass(frozen=True)
+class EstimatorQuestion:
+    """`about` is for the server's log. Bytes are made when somebody is asked: most answers need none."""
+
+    request: EstimateRequest
+    about: str = ""
+
+    @cached_property
+    def asked(self) -> EncodedQuestion:
+        request = self.request
+        if isinstance(request, ComponentSetsRequest):
+            return ask_component_sets(request.components, request.namespace)
+        return ask_replicas(request.requirements)
+
+    @property
+    def for_sets(self) -> bool:
+        return isinstance(self.request, ComponentSetsRequest)
+
+    @cached_property
+    def _parts(self) -> tuple[Component, ...]:
+        request = self.request
+        if isinstance(request, ComponentSetsRequest):
+            return tuple(
+                Component(component.name, _VERY_MANY, component.requirements)
+                for component in request.components
+            )
+        return (Component("", _VERY_MANY, request.requirements),)
+
+    @property
+    def shapes(self) -> tuple[PodShape, ...]:
+        return tuple(part.shape for part in self._parts)
+
+    @property
+    def flood(self) -> bytes:
+        """A promise that no cluster has room for."""
+        return encode_assumed(AssumedWorkload("", self._parts))
 
 
 def question_of(binding: Binding, for_sets: bool) -> EstimatorQuestion:
     template = binding.template
     about = f"kind={template.kind}, name={template.namespace}/{template.name}"
+    request: EstimateRequest
     if for_sets:
-        parts = tuple(
-            Component(component.name, _VERY_MANY, component.requirements) for component in binding.components
-        )
-        asked = ask_component_sets(binding.components, template.namespace)
+        request = ComponentSetsRequest("", tuple(binding.components), template.namespace, wants_parts=True)
     else:
-        parts = (Component("", _VERY_MANY, binding.requirements),)
-        asked = ask_replicas(binding.requirements)
-    flood = encode_assumed(AssumedWorkload("", parts))
-    return EstimatorQuestion(asked, tuple(part.shape for part in parts), flood, about)
+        request = ReplicasRequest("", binding.requirements, wants_parts=True)
+    return EstimatorQuestion(request, about)
 
 
-_ANY_POD = EstimatorQuestion(ask_replicas(None), (NO_SHAPE,), encode_assumed(AssumedWorkload("", ())))
+_ANY_POD = EstimatorQuestion(ReplicasRequest(""))
 
 
 def _is_of(growth: PromiseGrowth, shape: PodShape) -> bool:
@@ -206,7 +241,7 @@ class EstimateCache:
         """What it would answer now, from what it answered a moment ago; None when that cannot be told."""
         key = (cluster, question.asked.body)
         last = self._recent.get(key)
-        if last is None or self._ledger is None or cluster in self._lost or question.asked.for_sets:
+        if last is None or self._ledger is None or cluster in self._lost or question.for_sets:
             return None
         since = self._ledger.grown_since(cluster, last.grown)
         if since is None or not all(_is_of(growth, question.shapes[0]) for growth in since):

@@ -38,7 +38,7 @@ _NOTE_MAX = 200
 _ROOM_SECONDS = 45.0  # an estimator answers within 30, news or not
 _TURNS_OF_ONE = 16  # calls to one cluster at once
 # Codes that say that nobody is there; all others are somebody's answer.
-_NOBODY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+NOBODY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 Resolver = Callable[[str], Awaitable[Sequence[str]]]
 
@@ -105,11 +105,14 @@ class EstimatorClient:
         self._members: dict[str, _Estimator] = {}
         self._closing = _Closing(settings.timeout_seconds)
 
+    def asks(self, cluster: MemberCluster) -> bool:
+        return cluster.sync_mode != "Pull" or self.settings.asks_pull_clusters
+
     async def ask(
         self, cluster: MemberCluster, asked: EncodedQuestion, promises: Sequence[bytes] = (), about: str = ""
     ) -> EstimatorReply:
         """`about` names the object for the server's log. Never raises but for cancellation."""
-        if cluster.sync_mode == "Pull" and not self.settings.asks_pull_clusters:
+        if not self.asks(cluster):
             return EstimatorReply(None, "not asked: Pull mode")
         method = "MaxAvailableComponentSets" if asked.for_sets else "MaxAvailableReplicas"
         return await self._reply(cluster.name, method, asked.to(cluster.name, promises), asked.read, about)
@@ -124,7 +127,7 @@ class EstimatorClient:
 
     async def await_room(self, cluster: MemberCluster, seen: int) -> int | RoomSilence:
         """The generation of its room, as soon as it is another than the one `seen`; or why there is none."""
-        if cluster.sync_mode == "Pull" and not self.settings.asks_pull_clusters:
+        if not self.asks(cluster):
             return RoomSilence.UNREACHABLE
         request = room_pb2.AwaitRoomRequest(cluster=cluster.name, seen=seen).SerializeToString()
         try:
@@ -138,7 +141,7 @@ class EstimatorClient:
 
     async def summary(self, cluster: MemberCluster) -> CapacitySummary:
         """What the cluster holds and could hold. Raises EstimatorUnreachable or EstimatorRefused."""
-        if cluster.sync_mode == "Pull" and not self.settings.asks_pull_clusters:
+        if not self.asks(cluster):
             raise EstimatorUnreachable("not asked: Pull mode")
         member = self._member(cluster.name)
         request = summary_pb2.SummarizeRequest(cluster=cluster.name).SerializeToString()
@@ -151,6 +154,14 @@ class EstimatorClient:
             raise EstimatorUnreachable(member.trouble) from None
         except ModelError as error:
             raise EstimatorRefused(str(error)[:_NOTE_MAX]) from None
+
+    async def channel(self, cluster: str, *, anew: bool = False) -> grpc.aio.Channel:
+        """The connection to a cluster's estimator, for streams; `anew`: it may have moved. Raises
+        EstimatorUnreachable."""
+        member = self._member(cluster)
+        if anew:
+            member.look_up_again()
+        return await member.open()
 
     def keep(self, clusters: Collection[str]) -> None:
         """Close the connections to all others: their clusters are gone."""
@@ -260,7 +271,7 @@ class _Estimator:
         Unreachable while the last failure is not made good."""
         if self.lost_since is not None:
             raise EstimatorUnreachable
-        return await _call(await self._open(), method, data, "", service=ROOM_WATCHER)
+        return await _call(await self.open(), method, data, "", service=ROOM_WATCHER)
 
     def _is_back(self) -> None:
         if self.lost_since is not None:
@@ -275,7 +286,11 @@ class _Estimator:
         self._reason = reason[:_NOTE_MAX]
         self._again_at = now + _BACKOFF_SECONDS[min(self._failures, len(_BACKOFF_SECONDS) - 1)]
         self._failures += 1
-        self._addresses, self._address = (), 0  # looked up again: it may have moved
+        self.look_up_again()
+
+    def look_up_again(self) -> None:
+        """It may have moved."""
+        self._addresses, self._address = (), 0
 
     def retire(self) -> None:
         """Calls under way may end; the next one opens another connection."""
@@ -287,7 +302,7 @@ class _Estimator:
         """Try the addresses in order, from the one that worked last."""
         tried = 0
         while True:
-            channel = await self._open()
+            channel = await self.open()
             try:
                 return await _call(channel, method, data, about, service)
             except EstimatorUnreachable as error:
@@ -298,7 +313,7 @@ class _Estimator:
                 self._address += 1
                 self.retire()
 
-    async def _open(self) -> grpc.aio.Channel:
+    async def open(self) -> grpc.aio.Channel:
         async with self._opening:
             generation = self._channels.renew()
             if self._channel is not None and self._addresses and generation == self._generation:
@@ -346,7 +361,7 @@ async def _call(
     except grpc.aio.AioRpcError as error:
         details = _printable(error.details() or "")
         text = f"{error.code().name}: {details}" if details else error.code().name
-        if error.code() in _NOBODY:
+        if error.code() in NOBODY:
             raise EstimatorUnreachable(text) from None
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             raise UnknownMethod(text) from None

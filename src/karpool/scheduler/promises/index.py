@@ -6,6 +6,7 @@ thousands of promises in each. Whoever changes a promise says so (`changed`).
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
@@ -57,6 +58,8 @@ class PromiseIndex:
         self._summaries: dict[str, tuple[object, int]] = {}  # the last one, and how many came after the first
         self._due: list[tuple[float, int, Promise]] = []
         self._order = count()
+        self._changes: Counter[str] = Counter()
+        self._clearings = 0
 
     def enter(self, promise: Promise, now: float) -> None:
         self._held.setdefault(promise.cluster, {})[promise.binding] = promise
@@ -67,6 +70,7 @@ class PromiseIndex:
         if held.get(promise.binding) is not promise:
             return
         del held[promise.binding]
+        self._changes[promise.cluster] += 1
         self._settling.get(promise.cluster, {}).pop(promise.binding, None)
         self._sums[promise.cluster].discharge(promise.binding)
         if not held:
@@ -76,11 +80,13 @@ class PromiseIndex:
     def clear(self) -> None:
         for held in (self._held, self._sums, self._settling, self._due):
             held.clear()
+        self._clearings += 1
 
     def changed(self, promise: Promise, now: float) -> None:
         """To be called after every change of a promise that is held."""
         if self.get(promise.cluster, promise.binding) is not promise:
             return
+        self._changes[promise.cluster] += 1
         uncounted = promise.uncounted(now, self.summaries(promise.cluster), self._lifetime.settle_seconds)
         sums = self._sums.get(promise.cluster)
         if sums is None:
@@ -89,6 +95,10 @@ class PromiseIndex:
         if promise.is_settling:
             self._settling.setdefault(promise.cluster, {})[promise.binding] = promise
         self._schedule_check(promise, now)
+
+    def changes(self, cluster: str) -> tuple[int, int]:
+        """Another value after every change of what is promised there."""
+        return self._clearings, self._changes[cluster]
 
     def get(self, cluster: str, binding: BindingKey) -> Promise | None:
         held = self._held.get(cluster)

@@ -256,6 +256,10 @@ class PromiseLedger:
         """Those with promises."""
         return self._index.names()
 
+    def changes(self, cluster: str) -> tuple[int, int]:
+        """Another value after every change of what is promised there, be it more, less or nearer."""
+        return self._index.changes(cluster)
+
     def grown(self, cluster: str) -> int:
         """Moves whenever something more is promised there: an answer from before is out of date."""
         return self._grown[cluster]

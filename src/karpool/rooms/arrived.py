@@ -1,23 +1,27 @@
 """What of a promise is on nodes already, and what is still to come."""
 
 from collections import Counter
+from collections.abc import Callable
 
-from karpool.cluster.cluster import Cluster
 from karpool.cluster.pods.owner_store import Requests
 from karpool.model.karmada.replica_requirements import Component
 from karpool.wire.requests import ArrivedReplicas, AssumedWorkload
 
 NOT_KNOWN = ArrivedReplicas()
+Pods = tuple[Counter[Requests], int]  # on nodes, by what they ask for; and how many wait for one
+FindPods = Callable[[str, str, str, str], Pods | None]  # of a namespace, API version, kind and name
 
 
-def arrived(cluster: Cluster, assumed: AssumedWorkload) -> ArrivedReplicas:
-    """How many replicas of each component are on a node; empty when it does not say whose they are."""
+def arrived(find_pods: FindPods, assumed: AssumedWorkload) -> ArrivedReplicas:
+    """How many replicas of each component are on a node; empty when it does not say whose they are, or
+    nobody knows."""
     workload = assumed.workload
     if workload is None or not assumed.components:
         return NOT_KNOWN
-    bound, waiting = cluster.replicas_of(
-        assumed.namespace, workload.api_version, workload.kind, workload.name
-    )
+    pods = find_pods(assumed.namespace, workload.api_version, workload.kind, workload.name)
+    if pods is None:
+        return NOT_KNOWN
+    bound, waiting = pods[0].copy(), pods[1]
     desired = desired_of(assumed)
     counts = [
         _take(component, limit, bound) for component, limit in zip(assumed.components, desired, strict=True)

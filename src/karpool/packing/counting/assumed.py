@@ -1,0 +1,39 @@
+"""Workloads that are promised and not there yet, put in their places."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from karpool.packing.counting.first_fit import NodeFilling, PodGroup
+from karpool.packing.tables.room import PodPlacement, Room
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedDeduction:
+    """`room`: the nodes with assumed workloads in place, `placements`: where they are.
+
+    `left`: what of each found no node.
+    """
+
+    room: Room
+    left: tuple[tuple[PodGroup, ...], ...] = ()
+    placements: tuple[PodPlacement, ...] = ()
+
+
+def assume(
+    room: Room, workloads: Iterable[Sequence[PodGroup]], *, topology: bool = False
+) -> AssumedDeduction:
+    """As if each workload were placed once, first fit, in order.
+
+    A workload that does not fit keeps what it got until the first component that failed, and
+    nothing is tried after that, as Karmada has it; the rest is `left`.
+    """
+    filling = NodeFilling(room, topology=topology)
+    left: list[tuple[PodGroup, ...]] = []
+    for groups in workloads:
+        for index, group in enumerate(groups):
+            rest = group.replicas - filling.place(group)
+            if rest:
+                left.append((PodGroup(group.shape, rest), *groups[index + 1 :]))
+                break
+    placed = filling.placements()
+    return AssumedDeduction(room.minus(placed), tuple(left), placed)

@@ -1,0 +1,83 @@
+"""How much ResourceQuotas still admit, promises taken off.
+
+Different from Karmada on purpose: an over-used quota admits nothing (there it may answer -1, which
+callers ignore), and a request without a namespace is not held against the quotas of all namespaces.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from karpool.model.karmada.replica_requirements import Component
+from karpool.model.kubernetes.resource_quota import Matching, QuotaHeadroom, is_counted_by_quotas
+from karpool.wire.requests import AssumedWorkload, ComponentSetsRequest, ReplicasRequest
+from karpool.wire.server_protocol import INT32_MAX
+
+UNLIMITED = INT32_MAX  # no quota minds
+FindQuotas = Callable[[str], Sequence[QuotaHeadroom]]  # of a namespace
+
+
+def replicas_admitted(
+    find_quotas: FindQuotas, request: ReplicasRequest, assumed: Sequence[AssumedWorkload], matching: Matching
+) -> int:
+    wanted = request.requirements
+    if wanted is None or not wanted.namespace:
+        return UNLIMITED
+    allowed = UNLIMITED
+    for quota in find_quotas(wanted.namespace):
+        if quota.applies_to(wanted.priority_class_name, matching):
+            taken = _taken(quota, assumed, wanted.namespace, matching)
+            allowed = min(allowed, _admits(quota, dict(wanted.shape.requests), taken))
+    return allowed
+
+
+def sets_admitted(
+    find_quotas: FindQuotas,
+    request: ComponentSetsRequest,
+    assumed: Sequence[AssumedWorkload],
+    matching: Matching,
+) -> int:
+    allowed = UNLIMITED
+    for quota in find_quotas(request.namespace) if request.namespace else ():
+        concerned = [component for component in request.components if _concerns(quota, component, matching)]
+        if concerned:
+            taken = _taken(quota, assumed, request.namespace, matching)
+            allowed = min(allowed, _admits(quota, _total(concerned), taken))
+    return allowed
+
+
+def _concerns(quota: QuotaHeadroom, component: Component, matching: Matching) -> bool:
+    if not quota.selectors:
+        return True
+    requirements = component.requirements
+    return requirements is not None and quota.applies_to(requirements.priority_class_name, matching)
+
+
+def _taken(
+    quota: QuotaHeadroom, assumed: Sequence[AssumedWorkload], namespace: str, matching: Matching
+) -> Mapping[str, int]:
+    """What promises in the namespace take of a quota."""
+    return _total(
+        component
+        for workload in assumed
+        if workload.namespace == namespace
+        for component in workload.components
+        if component.requirements is not None and _concerns(quota, component, matching)
+    )
+
+
+def _total(components: Iterable[Component]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for component in components:
+        if component.requirements is not None:
+            for name, units in component.requirements.shape.requests:
+                if is_counted_by_quotas(name):
+                    total[name] = total.get(name, 0) + units * component.replicas
+    return total
+
+
+def _admits(quota: QuotaHeadroom, wanted: Mapping[str, int], taken: Mapping[str, int]) -> int:
+    """How many times `wanted` fits into what is left; UNLIMITED when the quota does not mind."""
+    free = {name: units - taken.get(name, 0) for name, units in quota.free.items()}
+    if any(free[name] < 0 < taken.get(name, 0) for name in free):
+        return 0
+    fits = [max(free[name], 0) // units for name, units in wanted.items() if name in free and units > 0]
+    return min((UNLIMITED, *fits))
