@@ -13,7 +13,7 @@ from karpool.cli.inspect.plan import PlannedCluster, load_planned_cluster
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_text
-from karpool.cli.output.text import columns, emit, machine, printable
+from karpool.cli.output.text import FOLD, columns, emit, machine, printable, terminal_width
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.execution.validation import what_if
 from karpool.consolidation.planning.comparison import overrides
@@ -173,4 +173,10 @@ def pods_of(move: Move) -> Iterator[str]:
         yield "  no pods move"
         return
     _, rows = plan_text.pod_table([move])
-    yield "  " + columns(["POD", "COST", "FROM", "TO"], [row[1:] for row in rows]).replace("\n", "\n  ")
+    width = terminal_width()
+    table = columns(
+        ["POD", "COST", "FROM", "TO"],
+        [row[1:] for row in rows],
+        width=None if width is None else max(width - len(FOLD), 1),
+    )
+    yield FOLD + table.replace("\n", f"\n{FOLD}")

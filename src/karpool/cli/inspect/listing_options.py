@@ -117,6 +117,5 @@ def _emit_changes(
     rows = list(map(tuple, cells))
     changed = [row for row in rows if row not in known]
     if changed or with_header:
-        lines = columns(header, changed).split("\n")
-        emit("\n".join(lines if with_header else lines[1:]))
+        emit(columns(header, changed, titled=with_header))
     return set(rows)

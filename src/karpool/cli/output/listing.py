@@ -126,8 +126,7 @@ def table_of(
 
 
 def _table(listing: Listing, items: Sequence[ListedItem], form: ListingForm) -> list[str]:
-    lines = columns(*table_of(listing, items, form)).split("\n")
-    return lines[1:] if form.no_headers else lines
+    return columns(*table_of(listing, items, form), titled=not form.no_headers).split("\n")
 
 
 def _summary(listing: Listing, items: Sequence[ListedItem]) -> Iterator[str]:
@@ -178,8 +177,7 @@ def _custom(items: Sequence[ListedItem], output: str, form: ListingForm) -> str:
         [",".join(map(show_value, values_at(item.document, path))) or "<none>" for _, path in pairs]
         for item in items
     ]
-    lines = columns([title for title, _ in pairs], rows).split("\n")
-    return "\n".join(lines[1:] if form.no_headers else lines)
+    return columns([title for title, _ in pairs], rows, titled=not form.no_headers)
 
 
 def path_of(expression: str) -> str:

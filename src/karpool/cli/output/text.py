@@ -11,7 +11,10 @@ direction of text, do not pass; machine forms carry them escaped.
 
 import html
 import json
-from collections.abc import Iterable, Sequence
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -19,16 +22,47 @@ import msgspec
 
 API_VERSION = "karpool.dev/v1alpha1"
 GAP = "   "
+FOLD = "  "  # before what goes on in the next line
 UNKNOWN, NONE = "?", "-"  # what is not known, and what is not there
 
 
-def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Left-aligned columns, as wide as their widest cell."""
+def columns(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, titled: bool = True, width: int | None = None
+) -> str:
+    """Left-aligned columns, as wide as their widest cell. Where a terminal (or `width`) is narrower, each row
+    goes on below itself, indented: nothing is cut off. `titled` is with the line of titles."""
+    width = terminal_width() if width is None else width
     cells = [list(header), *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(row[index]) for row in cells) for index in range(len(header))]
-    return "\n".join(
-        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
-    )
+    groups = [range(len(widths))] if width is None else list(_fitting(widths, width))
+    lines: list[str] = []
+    for row in cells if titled else cells[1:]:
+        for number, group in enumerate(groups):
+            line = GAP.join(row[index].ljust(widths[index]) for index in group).rstrip()
+            indent = FOLD if number else ""
+            if width is None or len(indent) + len(line) <= width:
+                lines.append(indent + line)
+            else:  # one cell, wider than the terminal
+                lines += textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=FOLD)
+    return "\n".join(lines)
+
+
+def _fitting(widths: Sequence[int], width: int) -> Iterator[range]:
+    """Runs of columns that fit side by side; a column that is too wide stands alone."""
+    first, used = 0, 0
+    for index, column in enumerate(widths):
+        more = column + (len(GAP) if index > first else len(FOLD) if first else 0)
+        if index > first and used + more > width:
+            yield range(first, index)
+            first, used = index, len(FOLD) + column
+        else:
+            used += more
+    yield range(first, len(widths))
+
+
+def terminal_width() -> int | None:
+    """None where nothing has to fit: in files and pipes."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def printable(text: str) -> str:
