@@ -91,7 +91,7 @@ class ClusterRoom:
         self._devices = DeviceStore()
         self._knows_shares = devices
         self._dra = DraStore(self.problems) if dra else None
-        self._pods = PodStore(self._charge)
+        self._pods = PodStore(self._room.take)
         self._unreadable = UnreadablePods()
         self._blocked_changes: set[str] = set()
         self._volumes = VolumeStore() if volumes else None
@@ -258,12 +258,12 @@ class ClusterRoom:
 
     def put_pod(self, key: str, shape: PodShape, node: str = "") -> None:
         """Like `upsert_pod`, for a pod that is understood already; `key` is `namespace/name`."""
-        self._put_pod(key, self._pods.shapes.intern(shape), node)
+        held = None if shape.devices is None else HeldDevices(shape.devices, ())
+        self._put_pod(key, self._pods.shapes.intern(shape), node, held)
 
-    def _put_pod(self, key: str, shape_id: int, node: str, held: HeldDevices | None = None) -> None:
-        demand = self._pods.shapes[shape_id].devices
-        if demand is not None:
-            if self._devices.put_pod(key, node, held or HeldDevices(demand, ())):
+    def _put_pod(self, key: str, shape_id: int, node: str, held: HeldDevices | None) -> None:
+        if held is not None:
+            if self._devices.put_pod(key, node, held):
                 self._changed()
         elif key in self._devices.node_of_pod and self._devices.remove_pod(key):
             self._changed()
@@ -453,9 +453,6 @@ class ClusterRoom:
     def _drop_limits(self, name: str) -> None:
         self.problems.clear("CSINode", name)
         self._limit_volumes(name, {})
-
-    def _charge(self, row: int, shape: PodShape, pods: int) -> None:
-        self._room.take(row, shape.requests, pods)
 
     def _node_names(self) -> list[str]:
         return [row.name for row in self._nodes.rows]

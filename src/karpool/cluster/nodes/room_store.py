@@ -39,9 +39,6 @@ class RoomStore:
             self._offered.append(_NONE)
             self._taken.append({})
             self._pods.append(0)
-            self._slots[row] = 0
-            for column in (*self._allocatable.values(), *self._free.values()):
-                column[row] = 0
         old = self._offered[row]
         if old == allocatable:
             return False, []
@@ -52,7 +49,7 @@ class RoomStore:
             if resource != PODS and resource not in self._free and not self._add_column(resource):
                 ignored.append(resource)
                 continue
-            self._allocatable[resource][row] = min(max(allocatable.get(resource, 0), 0), INT64_MAX)
+            self._allocatable[resource][row] = _left(allocatable.get(resource, 0))
             if resource not in allocatable and resource != PODS:
                 self._free[resource][row] = 0
         return True, ignored
@@ -94,6 +91,7 @@ class RoomStore:
         self._pods.pop()
         for column in (*self._allocatable.values(), *self._free.values(), self._slots):
             column[row] = column[last]
+            column[last] = 0  # the next node that comes has this row
         self._shared.pop(row, None)
         if row != last and last in self._shared:
             self._shared[row] = self._shared.pop(last)
@@ -117,17 +115,17 @@ class RoomStore:
     def _work_out(self, row: int) -> None:
         if row in self._blocked:
             for column in (*self._free.values(), self._slots):
-                _write(column, row, 0)
+                column[row] = 0
             return
         taken = self._taken[row]
         for resource, units in self._offered[row].items():
             if resource in self._free:
-                _write(self._free[resource], row, units - taken.get(resource, 0))
+                self._free[resource][row] = _left(units - taken.get(resource, 0))
         resource, shared = self._shared.get(row, ("", 0))
         if resource in self._free and shared:
             left = self._offered[row].get(resource, 0) - taken.get(resource, 0) - shared
-            _write(self._free[resource], row, left)
-        _write(self._slots, row, self._offered[row].get(PODS, 0) - self._pods[row])
+            self._free[resource][row] = _left(left)
+        self._slots[row] = _left(self._offered[row].get(PODS, 0) - self._pods[row])
 
     def _add_column(self, resource: str) -> bool:
         if len(self._free) >= RESOURCE_LIMIT:
@@ -138,7 +136,7 @@ class RoomStore:
         self._free[resource] = Column(np.int64, 0, len(self._offered))
         for row, offered in enumerate(self._offered):
             if resource in offered:  # of a node that came while there were too many
-                self._allocatable[resource][row] = min(max(offered[resource], 0), INT64_MAX)
+                self._allocatable[resource][row] = _left(offered[resource])
                 self.stale.add(row)
         return True
 
@@ -148,7 +146,5 @@ class RoomStore:
             del self._free[resource], self._allocatable[resource]
 
 
-def _write(column: Column[np.int64], row: int, left: int) -> None:
-    left = min(max(left, 0), INT64_MAX)
-    if column[row] != left:  # writing what is there already could copy the column
-        column[row] = left
+def _left(units: int) -> int:
+    return 0 if units < 0 else min(units, INT64_MAX)

@@ -19,7 +19,7 @@ _NOWHERE = -1
 _SLACK = 128
 _SLACK_PODS = 32
 
-Charge = Callable[[int, PodShape, int], None]  # row, shape, +1 or -1 pods
+Charge = Callable[[int, tuple[tuple[str, int], ...], int], None]  # row, requests, +1 or -1 pods
 
 
 class PodStore:
@@ -124,7 +124,7 @@ class PodStore:
         if row is not None:
             self._rows[slot] = row
             self._own(row)[key] = shape_id
-            self._charge(row, self.shapes[shape_id], 1)
+            self._charge(row, self.shapes[shape_id].requests, 1)
             return
         self._rows[slot] = _NOWHERE
         if node:
@@ -142,7 +142,7 @@ class PodStore:
         if row >= 0:
             self._rows[slot] = _NOWHERE
             del self._own(row)[key]
-            self._charge(row, self.shapes[shape_id], -1)
+            self._charge(row, self.shapes[shape_id].requests, -1)
         elif key in self._home_of:
             home = self._home_of.pop(key)
             del self._homeless[home][key]

@@ -19,7 +19,7 @@ S = TypeVar("S", bound=np.generic)
 
 
 class Column(Generic[S]):
-    """Rows beyond what was written hold `fill`."""
+    """Rows beyond what was written hold `fill`. Writing what is there already copies nothing."""
 
     __slots__ = ("_data", "_fill", "_shared")
 
@@ -29,10 +29,14 @@ class Column(Generic[S]):
         self._shared = False
 
     def __getitem__(self, row: int) -> int:
-        return int(self._data[row])
+        return int(self._data[row]) if row < len(self._data) else self._fill
 
     def __setitem__(self, row: int, value: int) -> None:
-        if self._shared or row >= len(self._data):
+        if row >= len(self._data):
+            self._own(row + 1)
+        elif self._shared:
+            if self._data[row] == value:
+                return
             self._own(row + 1)
         self._data[row] = value
 
