@@ -64,12 +64,8 @@ class PodDisruptionTable:
         return mask
 
 
-def protected_until(pod: Pod) -> float:
+def _protected_until(pod: Pod, seconds: float) -> float:
     """Until when the pod's own wish holds; 0 when it has none. A pod that has not started is protected."""
-    try:
-        seconds = pod_disruption.protected_seconds(pod)
-    except Invalid:
-        return 0.0
     if seconds <= 0:
         return 0.0
     started = moment(pod.status.start_time)
@@ -126,22 +122,20 @@ class PodDisruptionStore:
         slot = self._slot_of.get(name)
         if slot is None:
             slot = self._slot_of[name] = self._spare.pop() if self._spare else self._grow()
+        for table in (self._wishes, self._nominated, self._waiting):
+            table.pop(name, None)
+        seconds = 0.0
+        try:
+            seconds = pod_disruption.protected_seconds(pod)
+        except Invalid as error:
+            self._wishes[name] = str(error)
         self._costs[slot] = pod_cost(pod)
         self._flags[slot] = flags_of(pod)
-        self._protected[slot] = protected_until(pod)
+        self._protected[slot] = _protected_until(pod, seconds)
         self._since[slot] = _last_event(pod)
         labels = pod.metadata.labels
         group = pod.metadata.namespace, frozenset(labels.items()) if labels else _NO_LABELS
         self._groups[slot] = self._group_ids.setdefault(group, len(self._group_ids))
-        self._note(name, pod)
-
-    def _note(self, name: str, pod: Pod) -> None:
-        for table in (self._wishes, self._nominated, self._waiting):
-            table.pop(name, None)
-        try:
-            pod_disruption.protected_seconds(pod)
-        except Invalid as error:
-            self._wishes[name] = str(error)
         if not pod.spec.node_name and not pod.is_terminating:
             if pod.status.nominated_node_name:
                 self._nominated[name] = pod.status.nominated_node_name

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 import structlog
 
-from karpool.cluster.pods.disruption_store import protected_until
 from karpool.cluster.pods.unreadable_pods import place_of
 from karpool.consolidation.execution.move_history import owner_of
 from karpool.consolidation.execution.node_marks import ARRIVED, LEAVING, mark, marked_by, unmark
@@ -283,7 +282,9 @@ class MoveActuator:
             )
             for pod in page.items:
                 key = pod.metadata.key
-                if pod_disruption.is_active(pod) and protected_until(pod) > now:
+                if pod_disruption.is_active(pod) and pod_disruption.is_protected(
+                    pod, pod_disruption.running_seconds(pod, now)
+                ):
                     why.append(
                         Infeasible(
                             ConsolidationReason.POD_DO_NOT_DISRUPT,

@@ -18,6 +18,7 @@ from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import DISRUPTED, DO_NOT_DISRUPT
 from karpool.model.kubernetes.meta import Condition, Int32, Int64, LabelSelector, Wire, WireObject, condition
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.times import moment
 from karpool.model.labels import LabelMatcher
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -161,8 +162,10 @@ def is_mirror(pod: Pod) -> bool:
 
 
 def _is_owned_by(pod: Pod, api_version: str, kind: str) -> bool:
-    owners = pod.metadata.owner_references or ()
-    return any(owner.kind == kind and owner.api_version == api_version for owner in owners)
+    for owner in pod.metadata.owner_references or ():  # asked of every pod several times: a plain loop
+        if owner.kind == kind and owner.api_version == api_version:
+            return True
+    return False
 
 
 def is_reschedulable(pod: Pod) -> bool:
@@ -178,7 +181,8 @@ def is_evictable(pod: Pod, *, protected: bool) -> bool:
     """`protected`: the pod's own do-not-disrupt wish holds now (`is_protected`)."""
     if not is_active(pod) or is_mirror(pod) or protected:
         return False
-    return not any(toleration.tolerates(DISRUPTED) for toleration in pod.spec.tolerations or ())
+    tolerations = pod.spec.tolerations
+    return not tolerations or not any(toleration.tolerates(DISRUPTED) for toleration in tolerations)
 
 
 def is_provisionable(pod: Pod) -> bool:
@@ -219,6 +223,12 @@ def holds_share(pod: Pod) -> bool:
     return bool(annotations) and (tensor_fusion.GPU_IDS in annotations or asks_for_share(annotations))
 
 
+def running_seconds(pod: Pod, now: float) -> float | None:
+    """None: it has not started, or it cannot be told when."""
+    started = moment(pod.status.start_time)
+    return None if started is None else now - started
+
+
 def is_protected(pod: Pod, running_seconds: float | None) -> bool:
     """Whether the wish holds, for a pod that has run so long (None: has not started)."""
     try:
@@ -240,8 +250,8 @@ def eviction_cost(pod: Pod) -> float:
         cost += wish / _DELETION_COST_UNIT
     if pod.spec.priority is not None:
         cost += pod.spec.priority / _PRIORITY_UNIT
-    if holds_share(pod):
-        cost = max(cost, 1.0)  # a device is given out: the node is in use, however cheap the pod
+    if cost < 1.0 and holds_share(pod):
+        cost = 1.0  # a device is given out: the node is in use, however cheap the pod
     return max(-10.0, min(10.0, cost))
 
 

@@ -1,9 +1,9 @@
 """How each pool could launch nodes for pods of one shape; compiled once per shape, asked often."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from karpool.packing.new_nodes.launchable import LaunchablePool, both
 from karpool.packing.new_nodes.narrowing import NarrowedNode, Narrowing, Wants
 from karpool.packing.new_nodes.offerings import MOST, PoolOfferings, StockOut
 from karpool.packing.new_nodes.pod_ask import PodAsk, PodAskCompiler, resource_names
-from karpool.packing.pool_reasons import about_pool, explain_pools
+from karpool.packing.pool_reasons import explain_pools
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import snapshot_of
 from karpool.packing.topology.topology import Topology
@@ -92,23 +92,21 @@ class CompiledShape:
     """One shape: what is tried for it, in order."""
 
     def __init__(
-        self, steps: Sequence[LaunchStep], refusals: Callable[[], tuple[Infeasible[FitReason], ...]]
+        self,
+        steps: Sequence[LaunchStep],
+        explain: Callable[[Sequence[CompiledPool]], tuple[Infeasible[FitReason], ...]],
     ) -> None:
         self.steps = steps
-        self._explain = refusals
+        self._explain = explain
+        self._refusals: dict[str, tuple[Infeasible[FitReason], ...]] = {}  # by pool; most are never asked for
 
     def ways(self, pool: int) -> list[LaunchWay]:
         return [way for step in self.steps for way in step.ways if way.pool == pool]
 
-    @cached_property
-    def _refusals(self) -> Mapping[str, tuple[Infeasible[FitReason], ...]]:
-        refusals: dict[str, list[Infeasible[FitReason]]] = {}
-        for refusal in self._explain():
-            refusals.setdefault(refusal.about, []).append(refusal)
-        return {pool: tuple(of_pool) for pool, of_pool in refusals.items()}
-
-    def refusals_of(self, pool: str) -> tuple[Infeasible[FitReason], ...]:
-        return self._refusals.get(about_pool(pool), ())
+    def refusals_of(self, pool: CompiledPool) -> tuple[Infeasible[FitReason], ...]:
+        if pool.name not in self._refusals:
+            self._refusals[pool.name] = self._explain((pool,))
+        return self._refusals[pool.name]
 
 
 class CompiledShapes:
@@ -170,7 +168,9 @@ class CompiledShapes:
                             reached.add(state.number)
                             step.ways.append(way)
         settling = DomainChooser(self.narrowing, self.launch)
-        explain = partial(explain_pools, asks[-1], self.pools, self.launch, settling, self.resources)
+        explain = partial(
+            explain_pools, asks[-1], launch=self.launch, settling=settling, resources=self.resources
+        )
         return CompiledShape(steps, explain)
 
 

@@ -184,7 +184,7 @@ class NodePlan:
             ways = compiled.ways(numbers[pool.name]) if pool.name in numbers else []
             refusals = trial._refusals(ways) if is_short and ways else ()
             if not ways:
-                refusals = compiled.refusals_of(pool.name)
+                refusals = compiled.refusals_of(pool)
             runs = tuple(
                 replace(part.run.as_bought(), nodes=part.nodes) for part in parts if part.run is not None
             )

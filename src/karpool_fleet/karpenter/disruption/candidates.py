@@ -27,10 +27,10 @@ from karpool.model.kubernetes.pod_disruption import (
     is_evictable,
     is_protected,
     is_reschedulable,
+    running_seconds,
 )
 from karpool_fleet.karpenter.lifecycle.conditions import CONSOLIDATABLE, DRIFTED, INSTANCE_TERMINATING
 from karpool_fleet.karpenter.provisioning.market import LaunchMarket
-from karpool_fleet.karpenter.provisioning.provisioner import running_seconds
 from karpool_fleet.karpenter.view import KarpenterState
 
 EMPTY = "Empty"

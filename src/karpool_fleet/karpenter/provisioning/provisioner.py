@@ -31,8 +31,7 @@ from karpool.model.kubernetes.api_resources import NODEPOOLS, PODS, ObjectKey
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import ZONE, Node
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_disruption import is_protected, is_reschedulable
-from karpool.model.kubernetes.times import parse_rfc3339
+from karpool.model.kubernetes.pod_disruption import is_protected, is_reschedulable, running_seconds
 from karpool.packing.new_nodes.offerings import remaining
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
 from karpool.packing.new_nodes.pack_result import PackResult, PendingPod, PlannedNode
@@ -300,10 +299,6 @@ def is_currently_reschedulable(pod: Pod, view: KarpenterState, now: float) -> bo
         return False
     budgets = [budget for budget in view.budgets(pod.metadata.namespace) if budget.selects(pod)]
     return len(budgets) < 2 and not any(budget.is_fully_blocking for budget in budgets)
-
-
-def running_seconds(pod: Pod, now: float) -> float | None:
-    return None if pod.status.start_time is None else now - parse_rfc3339(pod.status.start_time)
 
 
 def _key(name: str) -> ObjectKey:

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import DISRUPTED
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.pod_disruption import is_daemon, is_mirror, is_protected, protected_seconds
+from karpool.model.kubernetes.pod_disruption import (
+    is_daemon,
+    is_mirror,
+    is_protected,
+    protected_seconds,
+    running_seconds,
+)
 from karpool.model.kubernetes.priority import is_critical
 from karpool.model.kubernetes.times import parse_rfc3339
 
@@ -54,7 +60,7 @@ def drain_plan(pods: Iterable[Pod], now: float, deadline: float | None) -> Drain
         for pod in first
         if not pod.is_terminating
         and pod.metadata.uid not in hurried
-        and not is_protected(pod, _running_seconds(pod, now))
+        and not is_protected(pod, running_seconds(pod, now))
     ]
     changes = [seconds for pod in held for seconds in _changes(pod, now, deadline)]
     return DrainPlan(tuple(evict), tuple(force), len(held), min(changes, default=None))
@@ -114,7 +120,7 @@ def _changes(pod: Pod, now: float, deadline: float | None) -> Iterable[float]:
 
 def _protected_for(pod: Pod, now: float) -> float | None:
     """Seconds for which it still asks not to be disturbed, if that ends."""
-    running = _running_seconds(pod, now)
+    running = running_seconds(pod, now)
     try:
         wish = protected_seconds(pod)
     except Invalid:
@@ -122,7 +128,3 @@ def _protected_for(pod: Pod, now: float) -> float | None:
     if running is None or not wish or math.isinf(wish) or wish <= running:
         return None
     return wish - running
-
-
-def _running_seconds(pod: Pod, now: float) -> float | None:
-    return None if pod.status.start_time is None else now - parse_rfc3339(pod.status.start_time)
