@@ -99,9 +99,11 @@ class NodeBin:
                     break
         if len(chosen) < request.count:
             return False
-        by_name = {room.name: room for room in chosen}
-        together = belonging_together(list(by_name), request.count, self.links)
-        self._take(item, [by_name[name] for name in together])
+        if len(chosen) > request.count:
+            by_name = {room.name: room for room in chosen}
+            together = belonging_together(list(by_name), request.count, self.links)
+            chosen = [by_name[name] for name in together]
+        self._take(item, chosen)
         return True
 
     def _put_claims(self, item: WaitingWorker) -> bool:
