@@ -58,6 +58,31 @@ def karpool_command(*arguments: str | Path) -> list[str | Path]:
     return [Path(sys.executable).parent / "karpool", *arguments]
 
 
+def karpool_controller(
+    command: str, server: ApiServer, log: Path, flags: Sequence[str], user: str
+) -> Program:
+    """A long-running command of ours, ready."""
+    health = free_port()
+    program = Program(
+        f"karpool {command}",
+        karpool_command(
+            "--verbosity=4",
+            command,
+            f"--kubeconfig={server.kubeconfig(user)}",
+            "--metrics-bind-address=0",
+            f"--health-probe-bind-address=127.0.0.1:{health}",
+            *flags,
+        ),
+        log,
+    )
+    try:
+        program.wait_until(answers(f"http://127.0.0.1:{health}/readyz"))
+    except BaseException:
+        program.stop()
+        raise
+    return program
+
+
 @dataclass
 class Estimator:
     program: Program

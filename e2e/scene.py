@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from e2e.components import EstimatorPki, descheduler, estimator, karpool_command, scheduler
+from e2e.components import EstimatorPki, descheduler, estimator, karpool_controller, scheduler
 from e2e.karmada import Karmada
 from e2e.kubectl import Object, wait_for
 from e2e.member import Member
 from e2e.peers import Built
-from e2e.processes import Program, answers, free_port
+from e2e.processes import Program
 from e2e.workloads import deployment, policy
 
 Make = Literal["go", "karpool"]
@@ -94,21 +94,8 @@ class Scene:
 
     def karpool(self, command: str, server_of: Member, *flags: str, user: str = "") -> Program:
         """Another long-running command of ours, next to a member, as the user of its name."""
-        health = free_port()
-        program = Program(
-            f"karpool {command}",
-            karpool_command(
-                "--verbosity=4",
-                command,
-                f"--kubeconfig={server_of.server.kubeconfig(user or command)}",
-                "--metrics-bind-address=0",
-                f"--health-probe-bind-address=127.0.0.1:{health}",
-                *flags,
-            ),
-            self._log(command),
-        )
+        program = karpool_controller(command, server_of.server, self._log(command), flags, user or command)
         self.running.callback(program.stop)
-        program.wait_until(answers(f"http://127.0.0.1:{health}/readyz"))
         return program
 
     def place(

@@ -297,6 +297,34 @@ def test_a_selector_that_does_not_compile_is_named_and_stops_nobody_else() -> No
     tell(story, pool("gpu", "g6.xlarge"), *objects)
 
 
+def test_devices_that_a_class_offers_as_a_resource_are_counted() -> None:
+    """Two of them do not fit on a machine with one."""
+    asked = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "2"}
+
+    async def story(told: Story) -> None:
+        await told.add(pod("pair", asked, scheduler="default-scheduler"))
+        assert await until(lambda: _any(ready_nodes(told.cluster)), within=400)
+        (node,) = await nodes(told.cluster)
+        assert node.labels[INSTANCE_TYPE] == "g6.12xlarge"
+        await told.client.create(RESOURCESLICES, resource_slice(node.name, 4))
+        assert await until(lambda: told.bound("pair"), within=120)
+
+    tell(story, pool("gpu", "g6.xlarge", "g6.12xlarge"), device_class())
+
+
+def test_a_pod_of_our_scheduler_with_claims_is_told_who_allocates_them() -> None:
+    async def story(told: Story) -> None:
+        own = [{"name": "gpu", "resourceClaimTemplateName": "big"}]
+        await told.add(pod("ours", scheduler="karpool-gpu-scheduler", resourceClaims=own))
+        await asyncio.sleep(60)
+        assert not await told.bound("ours") and not await claims(told.cluster)
+        events = (await told.client.list(EVENTS, ListOptions(namespace="default"))).items
+        (text,) = {event["message"] for event in events if event["reason"] == "BadRequest"}
+        assert "kube-scheduler" in text
+
+    tell(story, pool("gpu", "g6.xlarge"), device_class(), claim_template("big", BIG))
+
+
 def test_a_full_node_with_spare_cpu_does_not_take_the_smart_pod() -> None:
     async def story(told: Story) -> None:
         other = System(told)

@@ -12,13 +12,13 @@ from karpool.gpu.scale_up.input import WaitExplanation, WaitReason
 from karpool.model.devices import node_devices, pod_requests, tensor_fusion
 from karpool.model.devices.partitions import PARTITIONS, written_partitions
 from karpool.model.devices.request import GpuRequest
-from karpool.model.devices.systems import GpuSystem, system_of
+from karpool.model.devices.systems import CLASS_RESOURCES, GpuSystem, system_of
 from karpool.model.devices.tensor_fusion import BadGpuRequest
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.pod import Container, Pod
-from karpool.model.kubernetes.pod_shape import shape_of
+from karpool.model.kubernetes.pod_shape import PodShape, shape_of
 from karpool.model.kubernetes.times import moment
 from karpool.provisioning.names import digest
 
@@ -122,6 +122,12 @@ class WorkerPods:
                 f"this gpu-scaler runs with --mode={ScalerMode.BRING_NODES} and binds nothing; "
                 "name the scheduler that hands out the devices"
             )
+        if system_of(pod) is GpuSystem.DRA:
+            # Whoever binds such a pod writes the allocation of its claims; kube-scheduler does, we do not.
+            return (
+                "its resource claims (DRA) are allocated by kube-scheduler; name the default scheduler, and "
+                "gpu-scaler brings the node"
+            )
         request = pod_requests.gpu_request_of(pod, self._default_pool)
         if request is None:
             return (
@@ -148,9 +154,14 @@ def _waiting(
         size,
     )
     if system is not None:
-        where = (*where, models, shape.namespace, shape.resource_claims)
+        where = (*where, models, shape.namespace, shape.resource_claims, *_extended(shape))
     created = moment(pod.metadata.creation_timestamp) or 0.0
     return WaitingWorker(request, created, digest(repr(where)), shape, system, models=models)
+
+
+def _extended(shape: PodShape) -> tuple[object, ...]:
+    """Devices that a class offers as a resource: how many decides on the node."""
+    return tuple(entry for entry in shape.requests if entry[0].startswith(CLASS_RESOURCES))
 
 
 def _enforcement(pod: Pod) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from karpool.model.devices.isolation import PARTITIONED, SHARED
 from karpool.model.devices.links import Links, belonging_together
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.systems import GpuSystem
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.dra.driver_templates import NEW_NODE
+from karpool.packing.dra.extended_resources import is_extended
 from karpool.packing.dra.pod_claims import DraNode, DraState, demand_of_shape, place_pod, with_pod
 from karpool.packing.tables.device_table import DeviceKind
 
@@ -235,5 +237,11 @@ def signature(item: WaitingWorker) -> Signature:
         request.memory_bytes,
         item.constraints,
         item.system,
-        (item.shape.namespace, item.shape.resource_claims) if item.system is GpuSystem.DRA else (),
+        _of_drivers(item.shape) if item.system is GpuSystem.DRA else (),
     )
+
+
+def _of_drivers(shape: PodShape) -> tuple[object, ...]:
+    """What a pod asks of drivers, by claims or as resources that a class offers."""
+    extended = tuple(entry for entry in shape.requests if is_extended(entry[0]))
+    return shape.namespace, shape.resource_claims, extended, shape.extended_asks
