@@ -7,6 +7,7 @@ which is summed up from the NodeClaims that exist at every second, not from anyt
 """
 
 import asyncio
+import logging
 import sys
 from argparse import ArgumentParser
 from collections import Counter
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
+
+import structlog
 
 from karpool.consolidation.execution.controller import ConsolidatorSettings
 from karpool.consolidation.execution.record import OVER, RECORD, MovePhase, from_object
@@ -164,6 +167,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--without", action="store_true", help="also live every seed without a consolidator")
     given = parser.parse_args(arguments)
     outcomes, without, write = [], [], sys.stdout.write
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     execution = replace(HARD.execution, cordons_early=not given.cordon_late)
     options = replace(HARD, execution=execution)
     for seed in range(given.first, given.first + given.seeds):
@@ -172,6 +176,7 @@ def main(arguments: Sequence[str]) -> int:
             without.append(live(seed, HARD, consolidates=False))
         found = outcomes[-1]
         write(f"seed {seed}: {dict(found.ended)} ${found.dollars:.2f} waiting {found.unserved}\n")
+        sys.stdout.flush()
     write(report(outcomes, without) + "\n")
     return 0
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from karpool.cluster import kinds
 from karpool.consolidation.execution import in_flight_view
@@ -13,6 +14,8 @@ from karpool.consolidation.execution.step import ExecutionSettings
 from karpool.consolidation.execution.validation import validate_all
 from karpool.consolidation.planning.plan import MoveKind
 from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.model.contracts.contract import Contract
+from karpool.model.contracts.contract_file import read_contract
 from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.meta import decode
 from karpool.provisioning.placeholders.smart_pod import SmartPodSettings, smart_pod
@@ -26,9 +29,9 @@ APART = {
 }
 
 
-def replaced(number: int, cpu: int = 500, **pod: object) -> BuiltCluster:
+def replaced(number: int, cpu: int = 500, contract: Contract | None = None, **pod: object) -> BuiltCluster:
     """So many large nodes, each with a pod that would do with a small one."""
-    cluster = BuiltCluster()
+    cluster = BuiltCluster(contract=contract)
     cluster.pool()
     for index in range(number):
         cluster.node(f"large-{index}", "large")
@@ -94,6 +97,19 @@ class TestPlaceholders:
                     if entry["operator"] == "DoesNotExist"
                 }
                 assert absent == {"consolidation.karpool.dev/leaving", "consolidation.karpool.dev/arrived"}
+
+    def test_under_a_contract_it_asks_only_for_what_costs_least(self):
+        """Karpenter buys by its own list: a medium that was reserved would stand unused beside a small."""
+        entry = {"name": "r", "kind": "reservation", "types": ["medium"], "count": 1}
+        text = yaml.safe_dump({"format": "karpool-contract/1", "commitments": [entry]})
+        for contract, types in ((None, ["medium", "small"]), (read_contract(text.encode()), ["medium"])):
+            (record,) = begun(replaced(1, contract=contract))
+            (pod,) = pods_of(record)
+            (choice,) = pod["spec"]["affinity"]["nodeAffinity"][
+                "requiredDuringSchedulingIgnoredDuringExecution"
+            ]["nodeSelectorTerms"]
+            asked = {entry["key"]: entry.get("values") for entry in choice["matchExpressions"]}
+            assert asked["node.kubernetes.io/instance-type"] == types
 
     def test_it_carries_the_rules_of_its_pods(self):
         records = begun(apart())

@@ -389,3 +389,22 @@ def test_a_record_that_is_too_large_is_not_written() -> None:
     record = record_of()
     with pytest.raises(Invalid, match="is larger than"):
         to_object(replace(record, owners={f"{n:064}": 1 for n in range(20_000)}), "karpool-system")
+
+
+def test_a_claim_that_came_for_a_placeholder_bound_elsewhere_is_written_down() -> None:
+    story = Model(record_of(1, 2))
+    story.now = 60.0  # the quiet time is over
+    for _ in range(5):
+        story.next()
+    assert len(story.placeholders) == 2
+    for index, placeholder in list(story.placeholders.items()):
+        story.placeholders[index] = replace(placeholder, claim=f"claim-{index}")
+    story.next()
+    assert story.record.unused == ("claim-0", "claim-1"), "they come, and nothing is on them yet"
+    # The first takes the node of the second, and the second finds room on a node that was there before.
+    for index, claim in enumerate(("claim-1", "old")):
+        story.nodes[f"new-{index}"] = node(f"new-{index}")
+        story.placeholders[index] = replace(story.placeholders[index], claim=claim, node=f"new-{index}")
+    story.next()
+    story.next()
+    assert story.record.unused == ("claim-0",) and story.record.arrived == ("new-0", "new-1")

@@ -18,6 +18,7 @@ from karpool.consolidation.execution.move_history import (
     leftovers,
     redisturbed,
     resting,
+    resting_owners,
     saved_by,
     saved_by_all,
     to_forget,
@@ -57,6 +58,36 @@ def test_nodes_of_moves_that_failed_rest_longer_each_time() -> None:
     assert resting([replace(failed, arrived=("new",))], 100.0)["node-0"].until == 700.0
     assert resting([replace(failed, attempt=99)], 100.0)["node-0"].until == 3700.0
     assert resting([done(100.0)], 101.0) == {}
+
+
+def test_pods_that_did_not_land_as_planned_are_left_alone_longer_each_time() -> None:
+    """Whatever nodes they are on by then: the move would be planned again, and end the same way."""
+    landed = done(0.0, owners={"web": 3})
+    assert resting_owners([landed], 61.0) == {}
+    failed = done(0.0, owners={"web": 3, "api": 1}, extra_nodes=("bought",))
+    assert {owner: rest.until for owner, rest in resting_owners([failed], 61.0).items()} == {
+        "web": 660.0,
+        "api": 660.0,
+    }
+    assert resting_owners([failed], 660.0) == {}
+    again = done(1000.0, owners={"web": 2}, extra_nodes=("another",))
+    assert {owner: rest.until for owner, rest in resting_owners([again, failed], 1060.0).items()} == {
+        "web": 1060.0 + 1200.0
+    }
+    often = [done(1000.0 * n, owners={"web": 1}, extra_nodes=("x",)) for n in range(12)]
+    assert resting_owners(often, 11_060.0)["web"].until == 11_060.0 + 6 * 3600.0
+
+
+def test_a_claim_that_came_for_a_placeholder_which_found_room_elsewhere_is_a_cost_and_no_saving() -> None:
+    asked = {"asked_at": 0.0, "arrived": ("old",), "arrived_price": 0.0, "gone_at": 300.0}
+    found = record_of(1, 1, phase=MovePhase.DONE, ended=360.0, realised=1.0, unused=("came",), **asked)
+    price = found.move.new_nodes[0].price_per_hour
+    assert cost_of(found, (found,), 9999.0) == pytest.approx(price * 360.0 / 3600.0)
+    swept = record_of(1, 0, phase=MovePhase.DONE, created=400.0, gone_at=720.0)
+    source_node = replace(swept.move.nodes[0], name="new", claim="came", price_per_hour=0.5)
+    swept = replace(swept, move=replace(swept.move, id="swept", nodes=(source_node,)))
+    assert cost_of(found, (found, swept), 9999.0) == pytest.approx(0.5 * 720.0 / 3600.0)
+    assert leftovers((found, swept)) == {"came"}
 
 
 def test_only_nodes_that_went_count_for_limits_per_time() -> None:

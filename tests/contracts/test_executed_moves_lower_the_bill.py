@@ -27,6 +27,7 @@ from tests.contracts.random_contracts import (
 
 CATALOGUE = few_types()
 CALM_AFTER = 12 * 60  # seconds: nothing comes any more; what goes takes no machine with it
+AT_REST = 25 * 60  # the last service has gone five minutes before
 GONE = "Settling"  # the nodes of the move are gone
 OVER = (GONE, "Done", "RolledBack", "Rejected")
 
@@ -112,12 +113,13 @@ def lines_of(seed: int, written: dict[str, Any], overlays: dict[str, float]) -> 
 
 def bills_around_moves(
     lines: list[dict[str, Any]], written: dict[str, Any], overlays: dict[str, float]
-) -> list[tuple[Fraction, Fraction]]:
-    """Before the first of some moves that overlap, and after the last of them, where all were done."""
+) -> list[tuple[Fraction, Fraction, bool]]:
+    """Before the first of some moves that overlap, and after the last of them, where all were done; and
+    whether a pod was disturbed: empty nodes may go though what was committed to pays for them."""
     machines: dict[str, Machine] = {}
     under_way: dict[str, str] = {}
     results: set[str] = set()
-    before, began = Fraction(0), 0.0
+    before, began, disturbed = Fraction(0), 0.0, False
     found = []
     for line in lines:
         match line["decision"]:
@@ -126,28 +128,38 @@ def bills_around_moves(
                 machines[line["node"]] = machine(CATALOGUE, *kind, overlays.get(line["type"]))
             case "node gone":
                 del machines[line["node"]]
+            case "evicted":
+                disturbed = True
             case "move":
                 if line["phase"] == "Done":
                     continue
                 now = bill(written, list(machines.values()))
                 if not under_way:
-                    before, began, results = now, line["t"], set()
+                    before, began, results, disturbed = now, line["t"], set(), False
                 under_way[line["move"]] = line["phase"]
                 if line["phase"] in OVER:
                     del under_way[line["move"]]
                     results.add(line["phase"])
                 if not under_way and results == {GONE} and began > CALM_AFTER:
-                    found.append((before, now))
+                    found.append((before, now, disturbed))
     return found
 
 
-@pytest.mark.parametrize("seed", [3, 27])
-def test_every_executed_move_lowers_the_bill(seed: int) -> None:
+# Seed 11: machines that were reserved stood unused, since Karpenter buys by the list; the same move was made
+# every two minutes, in vain.
+@pytest.mark.parametrize("seed", [3, 11, 27])
+def test_every_executed_move_lowers_the_bill_and_the_cluster_comes_to_rest(seed: int) -> None:
     chance = Random(seed)
     written = contract_of(chance)
     overlays = {name: round(chance.uniform(0.01, 0.3), 3) for name in TYPES if chance.random() < 0.1}
 
-    around = bills_around_moves(lines_of(seed, written, overlays), written, overlays)
+    lines = lines_of(seed, written, overlays)
+    around = bills_around_moves(lines, written, overlays)
 
     assert around
-    assert [(float(before), float(after)) for before, after in around if after >= before] == []
+    assert max(line["t"] for line in lines if line["decision"] == "evicted") < AT_REST
+    assert [
+        (float(before), float(after))
+        for before, after, disturbed in around
+        if after > before or (disturbed and after == before)
+    ] == []

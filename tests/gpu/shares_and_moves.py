@@ -8,13 +8,16 @@ device than it has.
 """
 
 import asyncio
+import logging
 import sys
 from argparse import ArgumentParser
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+
+import structlog
 
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import COMPONENT, Consolidator, ConsolidatorSettings
@@ -132,7 +135,9 @@ def consolidate(told: Story) -> list[Consolidator]:
     return made
 
 
-def lived(hours: float, seed: int = 0) -> Week:
+def lived(hours: float, seed: int = 0, say: Callable[[str], object] = lambda _: None) -> Week:
+    """`say` hears every ten hours how far it came."""
+
     async def story(told: Story) -> Week:
         random, judge = Random(seed), ShareJudge(told.cluster)
         sizes = {"small": "6Gi", "large": "14Gi"}
@@ -140,8 +145,13 @@ def lived(hours: float, seed: int = 0) -> Week:
             await told.client.create(DEPLOYMENTS, owned(name, 2, vram))
         made = consolidate(told)
         bare: list[str] = []
-        served, left = 0, hours * 3600.0
+        served, left, told_at = 0, hours * 3600.0, 10.0
         while left > 0:
+            if (passed := hours - left / 3600.0) >= told_at:
+                told_at += 10.0
+                say(
+                    f"{passed:.0f} hours, {judge.deletions} nodes taken away, violations {judge.violations}\n"
+                )
             action = random.random()
             if action < 0.35 and len(bare) < BARE_MAX:
                 bare.append(f"bare-{served}")
@@ -174,7 +184,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--hours", type=float, default=168.0)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(arguments)
-    week = lived(chosen.hours, chosen.seed)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    week = lived(chosen.hours, chosen.seed, sys.stderr.write)
     sys.stdout.write(
         f"{chosen.hours:g} hours: {week.served} bare workers, {week.deletions} nodes taken away, "
         f"moves {dict(week.moves)}, waiting {week.unserved}, violations {week.violations}\n"

@@ -428,7 +428,8 @@ def _candidate(record: MoveRecord, index: int) -> NodeCandidate:
     node = record.move.new_nodes[index]
     return NodeCandidate(
         pools=(node.pool,),
-        instance_types=tuple(dict.fromkeys(choice.instance_type for choice in node.options)),
+        instance_types=record.wanted[index].types
+        or tuple(dict.fromkeys(choice.instance_type for choice in node.options)),
         zones=record.wanted[index].zones,
         capacity_types=tuple(dict.fromkeys(c.capacity_type for c in node.options if c.capacity_type)),
         requirements=record.wanted[index].labels,

@@ -24,6 +24,7 @@ from karpool.consolidation.execution.move_history import (
     measure,
     redisturbed,
     resting,
+    resting_owners,
     to_forget,
 )
 from karpool.consolidation.execution.options import (
@@ -307,7 +308,8 @@ class Consolidator:
         if stop is not None or plan.stopped is not None:
             return
         now = self._clock.now()
-        left_alone = resting(self.ledger.values(), now)
+        left_alone, owners = resting(self.ledger.values(), now), resting_owners(self.ledger.values(), now)
+        owner_of = self._watching.owners.of
         room = self.options.most_in_flight - sum(not record.phase.is_over for record in self.ledger.values())
         for number, move in enumerate(plan.moves):
             if room <= 0:
@@ -315,7 +317,9 @@ class Consolidator:
                     "moves deferred", moves=len(plan.moves) - number, in_flight=self.options.most_in_flight
                 )
                 break
-            if rest := next((left_alone[name] for name in move.names if name in left_alone), None):
+            rests = [left_alone[name] for name in move.names if name in left_alone]
+            rests += (owners[owner_of(pod.pod)] for pod in move.pods if owner_of(pod.pod) in owners)
+            if rest := next(iter(rests), None):
                 log.debug("move deferred", move=move.id, until=rest.until, reason=rest.record.message)
                 continue
             room -= await self.begin(move)

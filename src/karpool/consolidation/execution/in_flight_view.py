@@ -45,6 +45,7 @@ _EPOCH = rfc3339(0.0)
 _PINNED = frozenset((NODEPOOL, INSTANCE_TYPE, ZONE, CAPACITY_TYPE, HOSTNAME))
 # Of what a type holds by the catalogue: machines come with a few percent less.
 _WHOLE = 0.9
+_SAME_PRICE = 1e-9  # dollars per hour
 _APART_MAX = 50  # a record has its size, and so has a pod; what is left out is noticed in the last look
 # What a move that is half done must not be stopped for: half of it cannot be judged like the whole.
 _OF_WHOLE_MOVES = frozenset(
@@ -326,8 +327,17 @@ def _wanted(node: ReplacementNode, shapes: Mapping[int, int], view: ClusterView)
     zones: tuple[str, ...] = ()
     if any(_is_tied(table[shape]) for shape in shapes):
         zones = tuple(dict.fromkeys(choice.zone for choice in node.options if choice.zone))
+    types: tuple[str, ...] = ()
+    if view.bill is not None:
+        # Karpenter buys what is cheapest by its own list, and would leave what was contracted for unused:
+        # the move would not save what it was to save, and be planned again.
+        least = node.price_per_hour + _SAME_PRICE
+        cheapest = [choice for choice in node.options if (choice.price_per_hour or 0.0) <= least]
+        types = tuple(dict.fromkeys(choice.instance_type for choice in cheapest))
+        zones = tuple(dict.fromkeys(choice.zone for choice in cheapest if choice.zone))
     own = [table[shape] for shape in shapes]
-    return PlaceholderRequest(asked, _tolerations(view, node), zones, _asked_of_node(own), _apart(own))
+    labels, apart = _asked_of_node(own), _apart(own)
+    return PlaceholderRequest(asked, _tolerations(view, node), zones, labels, apart, types)
 
 
 def _whole_node(node: ReplacementNode, view: ClusterView) -> dict[str, int]:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from karpool.consolidation.execution.options import KEEP_SECONDS
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.step import MeasuredSavings
+from karpool.consolidation.planning.plan import SourceNode
 from karpool.consolidation.view import ClusterView, NodeRemoval
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod import Pod
+from karpool.packing.new_nodes.pack_result import LaunchOption
 
 AGAIN_SECONDS = 600.0  # pods that are disturbed twice within this are counted
 KEEP = 500  # records that are over
@@ -21,6 +23,7 @@ LEAST_KEEP_SECONDS = 86400.0  # limits per time and rests of nodes are counted b
 _REST_SECONDS = {MovePhase.REJECTED: 30.0, MovePhase.ROLLED_BACK: 60.0}
 _REST_AFTER_BUYING = 600.0  # a node that was bought and not used is not bought again soon
 _REST_LONGEST = 3600.0
+_OWNERS_REST_LONGEST = 6 * 3600.0  # where pods land does not change by itself: a few tries a day are enough
 
 
 class PodOwners:
@@ -90,6 +93,25 @@ def resting(records: Iterable[MoveRecord], now: float) -> dict[str, RestingNode]
     return rests
 
 
+def resting_owners(records: Iterable[MoveRecord], now: float) -> dict[str, RestingNode]:
+    """Controllers whose pods did not land as a move planned, so that a node was bought for them after all.
+    The same move would be planned again, on other nodes, and end the same way: where pods land is the
+    scheduler's choice. They are left alone, longer each time."""
+    failures: dict[str, list[MoveRecord]] = {}
+    for record in sorted(records, key=lambda record: record.ended or 0.0):
+        if record.phase is MovePhase.DONE and record.extra_nodes and record.ended is not None:
+            for owner in record.owners:
+                failures.setdefault(owner, []).append(record)
+    rests: dict[str, RestingNode] = {}
+    for owner, failed in failures.items():
+        last = failed[-1]
+        doubled = _REST_AFTER_BUYING * 2.0 ** min(len(failed) - 1, 10)
+        until = (last.ended or 0.0) + min(_OWNERS_REST_LONGEST, doubled)
+        if until > now:
+            rests[owner] = RestingNode(last, until)
+    return rests
+
+
 def has_settled(record: MoveRecord, view: ClusterView, owners: PodOwners, now: float) -> bool:
     """Whether what the move led to can be told: its pods have places again, or have had their time."""
     if now - record.since >= AGAIN_SECONDS:
@@ -98,18 +120,23 @@ def has_settled(record: MoveRecord, view: ClusterView, owners: PodOwners, now: f
 
 
 def leftovers(records: Iterable[MoveRecord]) -> frozenset[str]:
-    """Nodes that were bought for moves which did not come about. Without us they would not be there, so
-    that taking them away saves nothing."""
-    return frozenset(
-        name for record in records if record.phase is MovePhase.ROLLED_BACK for name in record.arrived
-    )
+    """Nodes that were bought for moves which did not come about, and claims that came for moves which found
+    room elsewhere. Without us they would not be there, so that taking them away saves nothing."""
+    kept = list(records)
+    names = {name for record in kept if record.phase is MovePhase.ROLLED_BACK for name in record.arrived}
+    return frozenset(names.union(*(record.unused for record in kept)))
+
+
+def _is_leftover(source: SourceNode, own: Collection[str]) -> bool:
+    return source.name in own or source.claim in own
 
 
 def cost_of(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> float | None:
     """Dollars that were paid for nodes of a move while they saved nothing: until the nodes that they replace
     were gone; of a move that was rolled back, until they were taken away themselves. None: not known."""
+    unused = _cost_of_unused(record, records, now)
     if not record.arrived or record.asked_at is None:
-        return 0.0
+        return unused
     if record.arrived_price is None:
         return None
     end = record.gone_at if record.gone_at is not None else record.ended
@@ -120,7 +147,22 @@ def cost_of(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> fl
             if other.gone_at is not None and not set(record.arrived).isdisjoint(other.going)
         ]
         end = max((end or record.since, *removed))
-    return record.arrived_price * max(0.0, (now if end is None else end) - record.asked_at) / 3600.0
+    paid = max(0.0, (now if end is None else end) - record.asked_at) / 3600.0
+    return record.arrived_price * paid + unused
+
+
+def _cost_of_unused(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> float:
+    """Of claims that came for it and that it does not use: until one of our moves took them away, at the
+    price which that one knew; else at the dearest that was asked for, as long as the move lasted."""
+    if not record.unused or record.asked_at is None:
+        return 0.0
+    dearest = max((node.price_per_hour for node in record.move.new_nodes), default=0.0)
+    ends = dict.fromkeys(record.unused, (dearest, now if record.ended is None else record.ended))
+    for other in records:
+        for source in other.move.nodes:
+            if source.claim in ends and other.gone_at is not None and source.name not in other.kept:
+                ends[source.claim] = (source.price_per_hour or dearest, other.gone_at)
+    return sum(price * max(0.0, end - record.asked_at) / 3600.0 for price, end in ends.values())
 
 
 def saved_by(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> float | None:
@@ -147,11 +189,12 @@ def measure(
 ) -> MeasuredSavings:
     extra = tuple(_extra(record, records, view, owners))
     own = leftovers(records)
-    prices = [
-        0.0 if source.name in own else source.price_per_hour
-        for source in record.move.nodes
-        if source.name not in record.kept
-    ]
+    gone = [source for source in record.move.nodes if source.name not in record.kept]
+    if view.bill is not None:
+        counted = [source for source in gone if not _is_leftover(source, own)]
+        came = {*record.arrived, *(name for name, _ in extra)}
+        return MeasuredSavings(_fall_of_bill(record, counted, came, view), tuple(name for name, _ in extra))
+    prices = [0.0 if _is_leftover(source, own) else source.price_per_hour for source in gone]
     paid = [price for _, price in extra]
     if record.replaces:
         paid.append(record.arrived_price)
@@ -161,6 +204,29 @@ def measure(
     if len(saved) < len(prices) or len(spent) < len(paid):
         return MeasuredSavings(None, names)
     return MeasuredSavings(sum(saved) - sum(spent), names)
+
+
+def _fall_of_bill(
+    record: MoveRecord, gone: Iterable[SourceNode], came: Collection[str], view: ClusterView
+) -> float | None:
+    """Where something was contracted, machines have no price of their own: the bill with those that went
+    and without those that came, less the bill as it is."""
+    bill = view.bill
+    assert bill is not None
+    before = [
+        bill.kind_of(source.pool, LaunchOption(source.instance_type, source.zone, source.capacity_type, None))
+        for source in gone
+    ]
+    since = record.created - 1.0  # times of objects are whole seconds
+    after = [
+        machine.billed
+        for machine in view.machines
+        if machine.name in came and machine.claim is not None and (machine.claim.created or since) >= since
+    ]
+    if None in before or None in after:
+        return None
+    without_us = bill.with_more(bill.without(bill.fleet, after), before)
+    return bill.beyond(without_us) - bill.beyond(bill.fleet)
 
 
 def _extra(

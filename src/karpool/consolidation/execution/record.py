@@ -68,7 +68,8 @@ _TAKING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderRequest:
-    """What the placeholder of one new node asks for. Without zones, any that the pool allows.
+    """What the placeholder of one new node asks for. Without zones, any that the pool allows; without
+    types, any that was planned.
 
     `labels` are those that its pods ask of their node, `apart` the pods that they share none with."""
 
@@ -77,6 +78,7 @@ class PlaceholderRequest:
     zones: tuple[str, ...] = ()
     labels: Mapping[str, ValueSet] = field(default_factory=dict, hash=False)
     apart: tuple[AffinityTerm, ...] = ()
+    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class MoveRecord:
     wanted: tuple[PlaceholderRequest, ...] = ()  # one for each new node
     arrived: tuple[str, ...] = ()  # the new nodes, when they are there
     arrived_price: float | None = None  # per hour, together
+    unused: tuple[str, ...] = ()  # NodeClaims that came for its placeholders, and none of them is there
     asked_at: float | None = None  # when the phase Asking began
     kept: tuple[str, ...] = ()  # nodes that stay after all
     owners: Mapping[str, int] = field(default_factory=dict, hash=False)

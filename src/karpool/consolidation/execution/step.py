@@ -192,6 +192,12 @@ def _asking(record: MoveRecord, world: MoveObservation, settings: ExecutionSetti
         (placeholder for placeholder in world.placeholders if placeholder.epoch == record.attempt),
         key=_by_index,
     )
+    # Room that came free somewhere else may take a placeholder whose node was bought already.
+    coming = {placeholder.claim for placeholder in own if not placeholder.node}
+    used = {placeholder.claim for placeholder in own if placeholder.node}
+    unused = tuple(sorted({*record.unused, *coming} - used - {""}))
+    if unused != record.unused:
+        return StoreRecord(replace(record, unused=unused))
     places = [placeholder.node for placeholder in own]
     lacks = [lack for name in places if name and (lack := readiness(world.nodes.get(name), {}))]
     if lost := next((lack for lack in lacks if lack.reason is LaunchReason.NODE_GOING), None):
