@@ -20,7 +20,7 @@ from karpool.model.karmada.binding import Binding, BindingKey, TargetCluster, Wo
 from karpool.model.karmada.member_cluster import MemberCluster, ResourceSummary
 from karpool.model.karmada.placement import read_placement
 from karpool.model.karmada.replica_requirements import ReplicaRequirements, requirements
-from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.estimates.availability import AvailabilityReader
 from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings
 from karpool.scheduler.promises.ledger import PromiseLedger

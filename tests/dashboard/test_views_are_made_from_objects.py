@@ -36,7 +36,7 @@ from karpool.model.karmada.member_cluster import read_cluster
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.model.kubernetes.meta import ObjectMeta
-from karpool.scheduler.controller.binding_store import read
+from karpool.scheduler.cycle.binding_store import read
 from karpool.scheduler.promises.ledger import PromiseLedger
 from tests.consolidation import cluster_objects
 from tests.dashboard.fleets import BALANCED, nodes_and_pods, placed

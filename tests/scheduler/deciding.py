@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.member_cluster import MemberCluster
-from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.decision import UNKNOWN, ClusterAvailability, SchedulingDecision, SchedulingMode
 from karpool.scheduler.cycle.plugins import AffinityPeers
 from karpool.scheduler.cycle.schedule import DEFAULTS, NeedsEstimates, decide, plan_cycle
+from karpool.scheduler.cycle.settings import SchedulingSettings
 
 
 def schedule(

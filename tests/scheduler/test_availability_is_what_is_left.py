@@ -15,7 +15,7 @@ from karpool.packing.counting.count import count
 from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
-from karpool.scheduler.controller.settings import EstimateMergeRule, SchedulingSettings
+from karpool.scheduler.cycle.settings import EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.estimates.availability import AvailabilityReader
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply, PromiseHandling, displaced
 from karpool.scheduler.promises.ledger import PromiseLedger

@@ -8,7 +8,7 @@ import pytest
 from karpool.manager.feature_gates import scheduler_gates
 from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
 from karpool.scheduler.controller.controller import SchedulerSettings
-from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from tests.scheduler.acting import (
     AGGREGATED,

@@ -3,10 +3,10 @@ from collections import Counter
 import pytest
 
 from karpool.model.karmada.binding import read_binding
-from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.decision import ScheduleReason, SchedulingMode
 from karpool.scheduler.cycle.plugins import AffinityPeers, peers_of
 from karpool.scheduler.cycle.schedule import decide, plan_cycle
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from tests.scheduler.deciding import schedule
 from tests.scheduler.placing import DUPLICATED, DYNAMIC, binding, cluster, clusters, raw_binding, rooms
 

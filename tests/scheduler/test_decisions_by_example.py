@@ -1,8 +1,8 @@
 import pytest
 
-from karpool.scheduler.controller.settings import CostPreference, SchedulingSettings
 from karpool.scheduler.cycle.decision import ClusterAvailability, EstimatePart, ScheduleReason, SchedulingMode
 from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle
+from karpool.scheduler.cycle.settings import CostPreference, SchedulingSettings
 from tests.scheduler.deciding import schedule
 from tests.scheduler.placing import (
     AGGREGATED,

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from karpool.model.karmada.binding import read_binding
 from karpool.model.karmada.member_cluster import read_cluster
-from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.decision import ClusterAvailability, ScheduleReason, SchedulingMode
 from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from tests.scheduler import naive
 from tests.scheduler.deciding import schedule
 from tests.scheduler.placing import AGGREGATED, DUPLICATED, DYNAMIC, STATIC, raw_binding, raw_cluster

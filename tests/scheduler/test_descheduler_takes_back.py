@@ -6,7 +6,7 @@ import pytest
 
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
-from karpool.scheduler.descheduler.cool_down import ANNOTATION
+from karpool.scheduler.cycle.cool_down import ANNOTATION
 from karpool.scheduler.descheduler.descheduler import Descheduler, DeschedulerSettings
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from tests.scheduler.acting import AGGREGATED, DUPLICATED, DYNAMIC, binding, play, targets

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from karpool.model.karmada.binding import TargetCluster
 from karpool.model.karmada.placement import ReplicaStrategy
-from karpool.scheduler.controller.settings import EstimateMergeRule, RoomOrder, SchedulingSettings
 from karpool.scheduler.cycle.assignment import AssignmentTask, assign
 from karpool.scheduler.cycle.decision import (
     ACCURATE,
@@ -16,6 +15,7 @@ from karpool.scheduler.cycle.decision import (
     EstimatePart,
     SchedulingMode,
 )
+from karpool.scheduler.cycle.settings import EstimateMergeRule, RoomOrder, SchedulingSettings
 from karpool.scheduler.estimates.availability import merge
 from karpool.wire.requests import RoomParts
 

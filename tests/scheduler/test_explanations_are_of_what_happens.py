@@ -9,7 +9,7 @@ from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
 from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, RESOURCEBINDINGS
 from karpool.model.kubernetes.times import rfc3339
-from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.cycle.what_if import what_if
 from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport

@@ -7,9 +7,9 @@ import pytest
 from karpool.manager.options import InvalidOptions, read_options
 from karpool.model.errors import Invalid
 from karpool.scheduler.controller.options import PLUGINS, DecisionOptions, enabled_plugins
-from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.decision import ScheduleReason
 from karpool.scheduler.cycle.installed_plugins import ENTRY_POINTS, InstalledPlugin
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from tests.scheduler.deciding import schedule
 from tests.scheduler.placing import DYNAMIC, binding, clusters, rooms
 

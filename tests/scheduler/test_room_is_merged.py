@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.scheduler.controller.settings import EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.cycle.decision import ACCURATE, GENERAL, MANY, UNKNOWN, EstimatePart
+from karpool.scheduler.cycle.settings import EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.estimates.availability import merge
 
 MIN, PREFER, HIGHER = (

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from karpool.model.karmada.names import APPLIED_PLACEMENT
-from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.decision import SchedulingMode
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.cycle.triggers import ScheduleType, TriggerAction, trigger
 from tests.scheduler.placing import DUPLICATED, DYNAMIC, binding
 

@@ -13,7 +13,6 @@ from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.counting.first_fit import first_fit
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
-from karpool.scheduler.controller.settings import EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.cycle.assignment import Assignment, AssignmentTask, assign
 from karpool.scheduler.cycle.components import targets_for
 from karpool.scheduler.cycle.decision import (
@@ -32,6 +31,7 @@ from karpool.scheduler.cycle.selection import (
     select_groups,
     select_regions,
 )
+from karpool.scheduler.cycle.settings import EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.cycle.webster import divide
 from karpool.scheduler.descheduler.lowering import lower_targets
 from karpool.scheduler.estimates import availability, cluster_summary

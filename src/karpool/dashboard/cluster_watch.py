@@ -54,7 +54,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.placeholders.placeholder import REQUEST
 from karpool.rooms.arrived import NOT_KNOWN, arrived
-from karpool.scheduler.controller.binding_store import SchedulerStores as SchedulerView
+from karpool.scheduler.cycle.binding_store import SchedulerStores as SchedulerView
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.promise import Promise, PromiseLifetime
 from karpool.wire.requests import ArrivedReplicas

@@ -1,7 +1,7 @@
 """A region sells no machines: its replicas go elsewhere, and come back when it does again."""
 
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS
-from karpool.scheduler.descheduler.cool_down import cooling
+from karpool.scheduler.cycle.cool_down import cooling
 from karpool_fleet.tour.chapter import Chapter, Notes
 from karpool_fleet.tour.manifests import BY_AVAILABILITY, deployment, namespace, policy
 from karpool_fleet.tour.stage import TourStage, each_of

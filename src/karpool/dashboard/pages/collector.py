@@ -49,7 +49,7 @@ from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.provisioning.market_file import contract_of, contract_reader, market_of
 from karpool.provisioning.price_answers import price_asker
-from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.cycle.what_if import what_if_known
 from karpool.scheduler.estimates.estimate_cache import EstimatorApi
 from karpool.scheduler.promises.ledger import PromiseLedger

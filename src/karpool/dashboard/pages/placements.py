@@ -15,8 +15,8 @@ from karpool.dashboard.api.views import (
 from karpool.model.karmada.binding import Binding
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.times import moment
-from karpool.scheduler.controller.binding_store import BindingVersion
 from karpool.scheduler.cycle import explanation
+from karpool.scheduler.cycle.binding_store import BindingVersion
 from karpool.scheduler.cycle.components import desired_of
 from karpool.scheduler.cycle.what_if import WhatIf
 from karpool.scheduler.promises.landed_replicas import landing_of

@@ -26,6 +26,7 @@ from karpool.model.karmada.replica_requirements import (
     ReplicaRequirements,
     requirements,
 )
+from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS, ApiResource
 from karpool.model.kubernetes.meta import Condition, Int32, Int64, Labels, ObjectMeta, Wire, decode
 from karpool.model.requirements import NodeSelector
 from karpool.model.taints import Toleration
@@ -47,6 +48,10 @@ class BindingKey(NamedTuple):
     @property
     def is_namespaced(self) -> bool:
         return self.kind == RESOURCE_BINDING
+
+    @property
+    def resource(self) -> ApiResource:
+        return RESOURCEBINDINGS if self.is_namespaced else CLUSTERRESOURCEBINDINGS
 
 
 def binding_key(namespace: str, name: str) -> BindingKey:

@@ -25,7 +25,6 @@ from karpool.kube.errors import ApiUnreachable, Conflict, Denied, KubeError, Not
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import Binding, BindingKey, TargetCluster, read_binding
 from karpool.model.karmada.names import APPLIED_PLACEMENT
-from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS, ApiResource
 from karpool.model.kubernetes.times import rfc3339
 from karpool.scheduler.cycle.decision import ScheduleReason, SchedulingDecision
 
@@ -173,10 +172,6 @@ class WriteResult:
     message: str = ""
 
 
-def resource_of(key: BindingKey) -> ApiResource:
-    return RESOURCEBINDINGS if key.is_namespaced else CLUSTERRESOURCEBINDINGS
-
-
 class BindingWriter:
     """`check` raises LeadershipLost when we may no longer write. `get_version` gives a version that the watch
     delivered before the answer came, so that it is not read twice."""
@@ -224,7 +219,7 @@ class BindingWriter:
         """The binding as the server has it; None when it is gone or cannot be read."""
         try:
             return read_binding(
-                await self._client.get(resource_of(key), key.name, namespace=key.namespace or None)
+                await self._client.get(key.resource, key.name, namespace=key.namespace or None)
             )
         except (NotFound, Invalid):
             return None
@@ -255,7 +250,7 @@ class BindingWriter:
         self._check()
         try:
             answer = await self._client.patch(
-                resource_of(key), key.name, patch, namespace=key.namespace or None, subresource=subresource
+                key.resource, key.name, patch, namespace=key.namespace or None, subresource=subresource
             )
         except Conflict as error:
             self._count(write, "conflict")

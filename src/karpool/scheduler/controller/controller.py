@@ -36,15 +36,15 @@ from karpool.model.karmada.binding import Binding, BindingKey, binding_key
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, CLUSTERS, RESOURCEBINDINGS
 from karpool.scheduler.controller import options, wake_ups
-from karpool.scheduler.controller.binding_store import BindingVersion, Object, SchedulerStores
 from karpool.scheduler.controller.binding_writer import BindingWriter
 from karpool.scheduler.controller.metrics import Event, SchedulerMetrics
 from karpool.scheduler.controller.queue import BACKOFF_SECONDS, UNSCHEDULABLE_SECONDS, BindingQueue
 from karpool.scheduler.controller.reconciler import BindingReconciler, QueueAction, ReconcileResult, Show
 from karpool.scheduler.controller.reporting import BindingReporter
 from karpool.scheduler.controller.room_follower import RoomFollower
-from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.binding_store import BindingVersion, Object, SchedulerStores
 from karpool.scheduler.cycle.cycle import SchedulingCycle
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.estimates.availability import AvailabilityReader
 from karpool.scheduler.estimates.estimate_cache import EstimatorApi, RoomNews
 from karpool.scheduler.promises.ledger import PromiseLedger

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from karpool.manager.metrics import describe_process
 from karpool.scheduler.controller.queue import POOLS, Pool
 from karpool.scheduler.cycle import plugin_timing
-from karpool.scheduler.cycle.plugin_timing import Point
+from karpool.scheduler.cycle.plugin_timing import STEPS, Point, Step
 from karpool.scheduler.cycle.plugins import FILTERS, SCORES
 from karpool.scheduler.cycle.triggers import ScheduleType
 
@@ -27,8 +27,6 @@ EVENTS: tuple[Event, ...] = (
 )
 Result = Literal["scheduled", "error"]
 RESULTS: tuple[Result, ...] = ("scheduled", "error")
-Step = Literal["Filter", "Score", "Select", "AssignReplicas"]
-STEPS: tuple[Step, ...] = ("Filter", "Score", "Select", "AssignReplicas")
 REASONS = ("NoClusterFit", "Unschedulable", "QuotaExceeded", "SchedulerError")
 WRITES = ("result", "status")
 WRITE_RESULTS = ("written", "unchanged", "conflict", "refused", "error")

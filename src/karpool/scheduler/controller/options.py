@@ -29,15 +29,15 @@ from karpool.manager.options import (
 from karpool.manager.plugins import chosen_plugins, known_plugins
 from karpool.model import durations
 from karpool.model.errors import Invalid
-from karpool.scheduler.controller.settings import (
+from karpool.scheduler.cycle import plugins
+from karpool.scheduler.cycle.installed_plugins import ENTRY_POINTS, load_plugins
+from karpool.scheduler.cycle.settings import (
     UNLIMITED_WEIGHT,
     CostPreference,
     EstimateMergeRule,
     RoomOrder,
     SchedulingSettings,
 )
-from karpool.scheduler.cycle import plugins
-from karpool.scheduler.cycle.installed_plugins import ENTRY_POINTS, load_plugins
 from karpool.scheduler.promises.promise import PromiseLifetime
 from karpool.wire.addresses import PORT, SERVICE_PREFIX
 

@@ -20,7 +20,6 @@ import structlog
 from karpool.kube.errors import KubeError
 from karpool.model.karmada.binding import Binding, BindingKey
 from karpool.model.kubernetes.meta import condition
-from karpool.scheduler.controller.binding_store import BindingVersion, SchedulerStores, unread
 from karpool.scheduler.controller.binding_writer import (
     SCHEDULED,
     BindingWriter,
@@ -32,6 +31,7 @@ from karpool.scheduler.controller.binding_writer import (
 )
 from karpool.scheduler.controller.metrics import SchedulerMetrics
 from karpool.scheduler.controller.reporting import BindingReporter
+from karpool.scheduler.cycle.binding_store import BindingVersion, SchedulerStores, unread
 from karpool.scheduler.cycle.cycle import CycleResult, SchedulingCycle
 from karpool.scheduler.cycle.decision import (
     SUCCESS_MESSAGE,

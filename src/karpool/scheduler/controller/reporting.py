@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from karpool.kube.event_recorder import EventRecorder, EventType, ObjectReference
 from karpool.model.karmada.binding import Binding
-from karpool.scheduler.controller.binding_writer import ScheduledCondition, resource_of
+from karpool.scheduler.controller.binding_writer import ScheduledCondition
 from karpool.scheduler.cycle.decision import SchedulingDecision
 
 SUCCEEDED = "ScheduleBindingSucceed"
@@ -42,7 +42,7 @@ class BindingReporter:
 
 
 def _subjects(binding: Binding) -> Iterator[ObjectReference]:
-    resource, key = resource_of(binding.key), binding.key
+    resource, key = binding.key.resource, binding.key
     yield ObjectReference(resource.api_version, resource.kind, key.namespace, key.name, binding.uid)
     template = binding.template
     if template.kind and template.name:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.binding import TargetCluster
 from karpool.model.karmada.placement import ReplicaStrategy
-from karpool.scheduler.controller.settings import UNLIMITED_WEIGHT, CostPreference, RoomOrder
 from karpool.scheduler.cycle.decision import (
     ClusterCandidate,
     NotScheduled,
@@ -21,6 +20,7 @@ from karpool.scheduler.cycle.decision import (
     SchedulingMode,
 )
 from karpool.scheduler.cycle.selection import price_of
+from karpool.scheduler.cycle.settings import UNLIMITED_WEIGHT, CostPreference, RoomOrder
 from karpool.scheduler.cycle.webster import divide, divide_capped
 
 STAGE = "failed to assign replicas"

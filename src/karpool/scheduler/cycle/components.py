@@ -7,7 +7,7 @@ cluster; anything else only has places.
 from collections.abc import Iterable, Mapping, Sequence
 
 from karpool.model.karmada.binding import Binding, TargetCluster, TargetComponent
-from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.promises.promise import Amounts, WorkloadRequirements
 
 

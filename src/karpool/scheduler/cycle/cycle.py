@@ -26,20 +26,19 @@ from typing import NamedTuple, Protocol
 
 from karpool.model.karmada.binding import Binding, BindingKey
 from karpool.model.karmada.member_cluster import MemberCluster
-from karpool.scheduler.controller.binding_store import SchedulerStores
-from karpool.scheduler.controller.metrics import Step
-from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle import cool_down
+from karpool.scheduler.cycle.binding_store import SchedulerStores
 from karpool.scheduler.cycle.decision import (
     ClusterAvailability,
     ScheduleReason,
     SchedulingDecision,
     SchedulingMode,
 )
-from karpool.scheduler.cycle.plugin_timing import EVERY, PluginTimer
+from karpool.scheduler.cycle.plugin_timing import EVERY, PluginTimer, Step
 from karpool.scheduler.cycle.plugins import peers_of
 from karpool.scheduler.cycle.schedule import CyclePlan, NeedsEstimates, decide, plan_cycle
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.cycle.triggers import ScheduleTrigger, TriggerAction, trigger
-from karpool.scheduler.descheduler import cool_down
 from karpool.scheduler.promises.ledger import PendingPromise
 
 # One decides while another gathers ahead. More would only gather what is old by their turn.

@@ -15,6 +15,8 @@ from karpool.scheduler.cycle.plugins import Check, Score
 
 EVERY = 10  # of so many decisions one is timed
 
+Step = Literal["Filter", "Score", "Select", "AssignReplicas"]
+STEPS: tuple[Step, ...] = ("Filter", "Score", "Select", "AssignReplicas")
 Point = Literal["Filter", "Score"]
 POINTS: tuple[Point, ...] = ("Filter", "Score")
 Result = Literal["Success", "Unschedulable"]

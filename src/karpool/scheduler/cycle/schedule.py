@@ -13,7 +13,6 @@ from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.karmada.placement import AffinityGroup, ReplicaStrategy
 from karpool.model.taints import untolerated
-from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle import assignment, plugin_timing, plugins, selection
 from karpool.scheduler.cycle.assignment import Assignment, AssignmentTask
 from karpool.scheduler.cycle.components import is_divided, places_sets, targets_for
@@ -29,6 +28,7 @@ from karpool.scheduler.cycle.decision import (
 )
 from karpool.scheduler.cycle.plugin_timing import PluginTimer
 from karpool.scheduler.cycle.plugins import AffinityPeers
+from karpool.scheduler.cycle.settings import SchedulingSettings
 
 DEFAULTS = SchedulingSettings()
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.placement import ReplicaStrategy, SpreadConstraint
-from karpool.scheduler.controller.settings import CostPreference
 from karpool.scheduler.cycle.decision import ClusterCandidate, ClusterSelection, NotScheduled, ScheduleReason
+from karpool.scheduler.cycle.settings import CostPreference
 
 STAGE = "failed to select clusters"
 _UNIT = 1000  # of a group's score: capacity first, the scores of its clusters second

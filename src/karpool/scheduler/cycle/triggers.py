@@ -13,8 +13,8 @@ import msgspec
 
 from karpool.model.karmada.binding import Binding
 from karpool.model.kubernetes.times import parse_rfc3339
-from karpool.scheduler.controller.settings import SchedulingSettings
 from karpool.scheduler.cycle.decision import SchedulingMode
+from karpool.scheduler.cycle.settings import SchedulingSettings
 
 
 class TriggerAction(StrEnum):

@@ -14,14 +14,13 @@ from karpool.model.kubernetes.api_resources import (
     RESOURCEBINDINGS,
     ObjectKey,
 )
-from karpool.scheduler.controller.binding_store import Object, SchedulerStores
-from karpool.scheduler.controller.binding_writer import resource_of
-from karpool.scheduler.controller.settings import SchedulingSettings
+from karpool.scheduler.cycle import cool_down
+from karpool.scheduler.cycle.binding_store import Object, SchedulerStores
 from karpool.scheduler.cycle.cycle import plan_for
 from karpool.scheduler.cycle.decision import ClusterAvailability, SchedulingDecision
 from karpool.scheduler.cycle.schedule import NeedsEstimates, decide
+from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.cycle.triggers import ScheduleTrigger, TriggerAction
-from karpool.scheduler.descheduler import cool_down
 from karpool.scheduler.estimates.availability import AvailabilityReader
 from karpool.scheduler.estimates.estimate_cache import EstimatorApi
 from karpool.scheduler.promises.ledger import PromiseLedger
@@ -76,7 +75,7 @@ async def what_if_known(
     """The same of what is known already."""
     version = view.bindings.get(key)
     if version is None:
-        resource = resource_of(key)
+        resource = key.resource
         raise NotFound(
             f"{resource.kind} {key}",
             404,
@@ -84,7 +83,7 @@ async def what_if_known(
         )
     if version.binding is None:
         problem = version.problem or Invalid("spec", str(key), "cannot be read")
-        raise problem.at(f"{resource_of(key).kind} {key}")
+        raise problem.at(f"{key.resource.kind} {key}")
     binding = version.binding
     schedule_trigger, plan = plan_for(view, binding, settings, fresh=fresh)
     reader = AvailabilityReader(settings, view.clock, ledger=view.ledger, asker=asker)

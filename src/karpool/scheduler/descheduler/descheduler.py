@@ -33,11 +33,11 @@ from karpool.model.kubernetes.api_resources import (
     ApiResource,
     ObjectKey,
 )
-from karpool.scheduler.controller.binding_store import read
 from karpool.scheduler.controller.binding_writer import BindingWriter, WriteOutcome
 from karpool.scheduler.controller.reporting import DESCHEDULED, DESCHEDULING_FAILED, BindingReporter
+from karpool.scheduler.cycle import cool_down
+from karpool.scheduler.cycle.binding_store import read
 from karpool.scheduler.cycle.components import is_divided
-from karpool.scheduler.descheduler import cool_down
 from karpool.scheduler.descheduler.lowering import LoweredTarget, lower_targets, waiting_clusters
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from karpool.scheduler.promises.landed_replicas import landing_of

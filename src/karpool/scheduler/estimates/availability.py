@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from karpool.kube.clock import Clock
 from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.member_cluster import MemberCluster
-from karpool.scheduler.controller.settings import EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.cycle.components import places_sets
 from karpool.scheduler.cycle.decision import (
     ACCURATE,
@@ -29,6 +28,7 @@ from karpool.scheduler.cycle.decision import (
     ClusterAvailability,
     EstimatePart,
 )
+from karpool.scheduler.cycle.settings import EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.estimates import cluster_summary
 from karpool.scheduler.estimates.estimate_cache import (
     EstimateCache,
