@@ -12,8 +12,8 @@ from typing import Any
 
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.gpu.allocation.allocation import GpuAllocation
-from karpool.gpu.allocation.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.controller.actuator import actuate
+from karpool.gpu.controller.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.records.scale_up_record import ATTEMPTING, STAGES, ScaleUpRecord, ScaleUpState
 from karpool.gpu.scale_up.demand import GIB, ScaleUpCandidate, WaitingWorker
 from karpool.gpu.scale_up.input import (

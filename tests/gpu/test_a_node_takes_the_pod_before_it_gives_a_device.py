@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from karpool.cluster.cluster_room import ClusterRoom
-from karpool.gpu.allocation.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
+from karpool.gpu.controller.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import HoldDevices
 from karpool.gpu.scale_up.settings import ScaleUpSettings

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from karpool.gpu.allocation.allocator_state import AllocatorState
 from karpool.gpu.controller.actuator import actuate
+from karpool.gpu.controller.allocator_state import AllocatorState
 from karpool.gpu.controller.metrics import STAGES, ScaleUpMetrics
 from karpool.gpu.controller.step_report import StepReport
 from karpool.gpu.scale_up.settings import ScaleUpSettings

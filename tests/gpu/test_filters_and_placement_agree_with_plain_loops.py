@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.gpu.allocation import device_filters
+from karpool.gpu import device_filters
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.gpu.device_columns import DeviceColumns
 from karpool.gpu.strategies import registry as strategies

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings, fits_template
-from karpool.gpu.allocation.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.allocation.resizing import resize
+from karpool.gpu.controller.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, DeviceShare

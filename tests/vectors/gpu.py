@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from karpool.gpu.allocation import device_filters
+from karpool.gpu import device_filters
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
-from karpool.gpu.allocation.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.allocation.ledger import DeviceLedger
 from karpool.gpu.allocation.open_nodes import OpenNodes, by_nodes
 from karpool.gpu.allocation.preemption import FreedDevices, free_without
+from karpool.gpu.controller.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.controller.wake_ups import should_wake
 from karpool.gpu.device_columns import DeviceColumns
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit

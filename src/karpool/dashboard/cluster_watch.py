@@ -19,6 +19,7 @@ from karpool.cluster.market.stock_outs import OUT_OF_STOCK
 from karpool.cluster.pods.owner_store import chain, controller_of
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.view import ASPECTS, ClusterView, view_of
+from karpool.dashboard.change_notifier import ChangeNotifier, ViewArea
 from karpool.dashboard.evictions import EvictionCounter
 from karpool.dashboard.pages.gpus import ClusterDevices, cluster_devices
 from karpool.dashboard.pages.move_ledger import MoveRecords
@@ -27,7 +28,6 @@ from karpool.dashboard.pages.recent_events import EventBuffer
 from karpool.dashboard.pages.search import SearchedCluster
 from karpool.dashboard.pages.waiting_pods import ClusterWaiting
 from karpool.dashboard.scale_up_history import ScaleUpHistory
-from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
 from karpool.estimator.capacity import CapacityAnalyzer
 from karpool.estimator.pod_explanation import PodExplanation, waiting_pod_explained
 from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from karpool.dashboard.api import list_views, views
+from karpool.dashboard.change_notifier import ViewArea
 from karpool.dashboard.pages import cluster_table, gpus, move_ledger, node_table, waiting_pods
 from karpool.dashboard.pages.collector import FleetCollector
 from karpool.dashboard.pages.paging import LIMIT, LIMIT_MAX, ListQuery, list_query
 from karpool.dashboard.pages.recent_events import EventChoice
 from karpool.dashboard.pages.time_series import RANGES
-from karpool.dashboard.server.change_notifier import ViewArea
 from karpool.model.errors import Invalid
 
 PREFIX = "/api/v1"

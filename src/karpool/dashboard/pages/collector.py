@@ -19,6 +19,7 @@ from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.dashboard.api import list_views, views
+from karpool.dashboard.change_notifier import ChangeNotifier, ViewArea
 from karpool.dashboard.cluster_watch import DashboardCluster
 from karpool.dashboard.history_file import HistoryFile
 from karpool.dashboard.pages import (
@@ -38,7 +39,6 @@ from karpool.dashboard.pages.consolidation_board import board, in_order, move_de
 from karpool.dashboard.pages.node_detail import node_detail
 from karpool.dashboard.pages.paging import ListQuery
 from karpool.dashboard.pages.time_series import SAMPLE_SECONDS, FleetHistory
-from karpool.dashboard.server.change_notifier import ChangeNotifier, ViewArea
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.watch.informer_set import InformerSet

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from karpool.dashboard.change_notifier import ViewArea
 from karpool.dashboard.pages.collector import CollectorSettings, FleetCollector
 from karpool.dashboard.server.access import TOKEN_LEAST, AccessGuard, is_loopback
 from karpool.dashboard.server.certificate import ReloadingCertificate
-from karpool.dashboard.server.change_notifier import ViewArea
 from karpool.dashboard.server.metrics import DashboardMetrics
 from karpool.dashboard.server.server import DashboardServer
 from karpool.kube.api.client import Client

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from msgspec import structs
 
-from karpool.gpu.allocation import device_filters
+from karpool.gpu import device_filters
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.ledger import RESERVATION_SECONDS, DeviceLedger
 from karpool.gpu.allocation.open_nodes import NodeChoice, by_nodes

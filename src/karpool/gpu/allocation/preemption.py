@@ -7,7 +7,7 @@ filters decide. Nothing is evicted: a pod that waits is told who is in its way.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from karpool.gpu.allocation import device_filters
+from karpool.gpu import device_filters
 from karpool.gpu.allocation.allocation import DeviceAllocation
 from karpool.gpu.allocation.allocator import Allocator
 from karpool.gpu.device_columns import DeviceColumns

@@ -13,7 +13,7 @@ from dataclasses import replace
 import structlog
 
 from karpool.gpu.allocation.allocation import GpuAllocation
-from karpool.gpu.allocation.allocator_state import AllocatorState
+from karpool.gpu.controller.allocator_state import AllocatorState
 from karpool.gpu.controller.enforcement import hami_annotations
 from karpool.gpu.records.scale_up_object import SCALEUPS, owner, to_object, to_status
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpUnit

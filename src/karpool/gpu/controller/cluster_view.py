@@ -16,7 +16,7 @@ from karpool.cluster import kinds
 from karpool.cluster.devices.device_store import DeviceUse
 from karpool.cluster.nodes.expected import is_ephemeral, same_taint
 from karpool.cluster.snapshot import Snapshot
-from karpool.gpu.allocation.allocator_state import GpuNodeFacts, View
+from karpool.gpu.controller.allocator_state import GpuNodeFacts, View
 from karpool.gpu.controller.enforcement import Enforcers, declared_enforcer, enforcer_of_node
 from karpool.gpu.controller.worker_pods import WorkerPod, WorkerPods
 from karpool.gpu.records.scale_up_object import ScaleUp, from_scale_up, without_status

@@ -19,8 +19,8 @@ from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.market import Market
 from karpool.gpu.allocation.allocator import AllocatorSettings
-from karpool.gpu.allocation.allocator_state import AllocatorState, View
 from karpool.gpu.controller.actuator import actuate
+from karpool.gpu.controller.allocator_state import AllocatorState, View
 from karpool.gpu.controller.api_actuator import ApiScaleUpActuator
 from karpool.gpu.controller.cluster_view import (
     GpuClusterReader,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from karpool.cluster.market.launch_reasons import ATTEMPT_REASONS
-from karpool.gpu.allocation.allocator_state import DevicePoolTotals
+from karpool.gpu.controller.allocator_state import DevicePoolTotals
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
 from karpool.gpu.scale_up.demand import GpuDemand
 from karpool.model.devices.quota import QuotaRoom

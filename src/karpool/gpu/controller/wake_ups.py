@@ -6,7 +6,7 @@ from typing import Any
 from karpool.cluster import kinds
 from karpool.cluster.changes import DELETED, ObjectChange
 from karpool.cluster.cluster import Cluster
-from karpool.gpu.allocation.allocator_state import GpuWorker
+from karpool.gpu.controller.allocator_state import GpuWorker
 from karpool.gpu.controller.worker_pods import WorkerPods
 from karpool.model.devices import node_devices
 from karpool.model.devices.amounts import NOTHING, DeviceAmount

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from karpool.gpu.allocation.allocator_state import GpuWorker
+from karpool.gpu.controller.allocator_state import GpuWorker
 from karpool.gpu.controller.enforcement import ALLOCATING, BIND_PHASE
 from karpool.gpu.controller.mode import ScalerMode
 from karpool.gpu.scale_up.demand import WaitingWorker

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from karpool.gpu.allocation import device_filters
+from karpool.gpu import device_filters
 from karpool.gpu.device_columns import NO_NODE, UNBOUNDED, DeviceColumns, Rows
 from karpool.gpu.strategies.request_mix import (
     DEVICE_MILLI,
