@@ -55,7 +55,8 @@ def said(capsys):
 def test_documents_are_those_of_the_command(cluster, said, ask, words):
     theirs, ours = json.loads(said(*words, "-o", "json")), ask(cluster).to_dict()
     for document in (theirs, ours):
-        document.pop("made_at", None)  # of a plan: each was made at its own moment
+        for key in ("madeAt", "made_at"):
+            document.pop(key, None)  # of a plan: each was made at its own moment
         document.pop("lifetime_remaining", None)
     assert ours == theirs
 

@@ -26,7 +26,6 @@ from karpool.cli.options.cluster import (
 )
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output.capacity_text import notes, places_table, report_document, summary
-from karpool.cli.output.documents import camel_case
 from karpool.cli.output.text import emit, machine, note
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
@@ -42,6 +41,7 @@ from karpool.estimator.question import EstimateQuestion
 from karpool.kube.clock import RealClock
 from karpool.kube.watched import WatchedKind
 from karpool.manager.options import Catalogue, ContractFile, Options, option, region_problems
+from karpool.model.documents import camel_case
 from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements
 from karpool.model.kubernetes.api_resources import ObjectKey

@@ -19,6 +19,7 @@ from karpool.model.catalogue.files import (
     shipped_regions,
 )
 from karpool.model.catalogue.refresh import as_document, read_prices, refreshed
+from karpool.model.documents import camel_case, document_of
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import ON_DEMAND, SPOT
 
@@ -42,15 +43,14 @@ def regions(provider: str | None, output: str) -> None:
     for name in shipped_regions():
         if provider in (None, shipped_provider(name)):
             region = shipped_region(name)
-            items.append(
-                {
-                    "region": name,
-                    "provider": shipped_provider(name),
-                    "zones": list(region.zone_names),
-                    "on_demand_as_of": region.on_demand_as_of,
-                    "spot_as_of": region.spot_as_of,
-                }
-            )
+            item = {
+                "region": name,
+                "provider": shipped_provider(name),
+                "zones": list(region.zone_names),
+                "on_demand_as_of": region.on_demand_as_of,
+                "spot_as_of": region.spot_as_of,
+            }
+            items.append(camel_case(item, old_keys=True))
     if output in ("json", "yaml"):
         emit(machine("RegionList", {"items": items}, output))
         return
@@ -195,7 +195,7 @@ def refresh(file: Path, region: str, write: Path | None, output: str) -> None:
     if unlisted:
         note(f"left out, because their size is not known: {', '.join(unlisted[:10])}")
     if output in ("json", "yaml"):
-        items = [msgspec.to_builtins(change) for change in changes]
+        items = [document_of(change, old_keys=True) for change in changes]
         emit(machine("PriceChangeList", {**_head(after), "items": items}, output))
         return
     rows = [[one.type, one.capacity_type, _money(one.before), _money(one.after)] for one in changes]
@@ -218,15 +218,14 @@ def _show_everywhere(name: str, output: str) -> None:
         found = load_shipped(region)
         if found.knows_price_of(name):
             zone = next(iter(found.zones))
-            items.append(
-                {
-                    "region": region,
-                    "provider": found.provider,
-                    "on_demand_per_hour": found.price_of_running(name, zone, ON_DEMAND),
-                    "spot_per_hour": found.price_of_running(name, zone, SPOT),
-                    "as_of": found.as_of,
-                }
-            )
+            item = {
+                "region": region,
+                "provider": found.provider,
+                "on_demand_per_hour": found.price_of_running(name, zone, ON_DEMAND),
+                "spot_per_hour": found.price_of_running(name, zone, SPOT),
+                "as_of": found.as_of,
+            }
+            items.append(camel_case(item, old_keys=True))
     if not items:
         raise CommandFailed(
             f"{name!r} is sold in no region that is shipped; --catalogue gives your own types"
@@ -255,7 +254,8 @@ def _unsized(found: Catalogue, name: str) -> str:
 
 
 def _head(found: Catalogue) -> dict[str, Any]:
-    return {"provider": found.provider, "region": found.region, "as_of": found.as_of}
+    head = {"provider": found.provider, "region": found.region, "as_of": found.as_of}
+    return camel_case(head, old_keys=True)
 
 
 def _described(found: Catalogue, instance_type: InstanceType) -> dict[str, Any]:
@@ -264,10 +264,10 @@ def _described(found: Catalogue, instance_type: InstanceType) -> dict[str, Any]:
         "labels": _labels(instance_type),
         "capacity": instance_type.capacity,
         "allocatable": instance_type.allocatable,
-        "offerings": msgspec.to_builtins(instance_type.offerings),
+        "offerings": document_of(instance_type.offerings, old_keys=True),
     }
     if instance_type.gpu is not None:
-        document["gpu"] = msgspec.to_builtins(instance_type.gpu)
+        document["gpu"] = document_of(instance_type.gpu, old_keys=True)
     return document
 
 

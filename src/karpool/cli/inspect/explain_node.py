@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-import msgspec
 
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.inspect.plan import PlannedCluster, load_planned_cluster
@@ -25,6 +24,7 @@ from karpool.consolidation.policy.options import ReplanOptions
 from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.model import durations
+from karpool.model.documents import document_of
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 
@@ -129,7 +129,7 @@ def node(
 
 def render(explanation: NodeExplanation, output: str, cluster: str) -> str:
     if output in ("json", "yaml"):
-        content: dict[str, Any] = msgspec.to_builtins(explanation)
+        content: dict[str, Any] = document_of(explanation, old_keys=True)
         return machine("NodeExplanation", {"cluster": cluster, **content}, output)
     return "\n".join(_lines(explanation, printable(cluster)))
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from karpool.cli.cluster_source import load_cluster, unreadable_lines
 from karpool.cli.inspect.listing_options import ListingOptions, in_a_terminal, show_listing
@@ -21,7 +20,6 @@ from karpool.cli.options.cluster import (
     contract_option,
 )
 from karpool.cli.options.parameters import with_options
-from karpool.cli.output.documents import camel_case, document_of
 from karpool.cli.output.listing import TABLE, WIDE, ListedItem, Listing
 from karpool.cli.output.text import NONE, UNKNOWN, note, pluralize
 from karpool.cluster.aspects import Aspect
@@ -31,6 +29,7 @@ from karpool.cluster.snapshot import Snapshot
 from karpool.kube.clock import RealClock
 from karpool.model import resources
 from karpool.model.catalogue.catalogue import capacity_type_of
+from karpool.model.documents import camel_case, document_of
 from karpool.model.kubernetes.meta import NO_LABELS
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.provisioning.market_file import market_of
@@ -183,7 +182,7 @@ def usage_listing(snapshot: Snapshot, cluster: str, *, pools: bool) -> Listing:
     total = _sum(node.price_per_hour for node in nodes)
     cost = f"${total:.3f} per hour" if total is not None else "price of some nodes unknown"
     if bill is not None:
-        content["bill"] = msgspec.to_builtins(bill.contract.bill(bill.fleet))
+        content["bill"] = document_of(bill.contract.bill(bill.fleet), old_keys=True)
         by_list = _sum(node.list_price_per_hour for node in nodes)
         cost = f"bill ${bill.per_hour(bill.own):.3f} per hour, by the list ${_money(by_list)}"
         uses = list(_uses(bill))

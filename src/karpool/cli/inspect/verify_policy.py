@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-import msgspec
 
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.options.cluster import output_option
@@ -13,6 +12,7 @@ from karpool.cli.output.text import columns, emit, machine
 from karpool.consolidation.verification import properties, ranking_experiment
 from karpool.consolidation.verification.properties import PolicyVerification
 from karpool.consolidation.verification.ranking_experiment import SHARES, RankingExperiment
+from karpool.model.documents import camel_case, document_of
 
 
 @click.command("verify-policy", epilog="Example: karpool verify-policy -o html > balanced.html")
@@ -51,12 +51,12 @@ def render(verification: PolicyVerification, experiment: RankingExperiment | Non
 
 
 def _content(verification: PolicyVerification, experiment: RankingExperiment | None) -> dict[str, Any]:
-    content: dict[str, Any] = msgspec.to_builtins(verification)
+    content: dict[str, Any] = document_of(verification, old_keys=True)
     for row, threshold in zip(content["thresholds"], verification.thresholds, strict=True):
-        row["chain_length"] = threshold.chain_length
+        row.update(camel_case({"chain_length": threshold.chain_length}, old_keys=True))
     content["holds"] = verification.holds
     if experiment is not None:
-        content["ranking"] = {"shares": SHARES, **msgspec.to_builtins(experiment)}
+        content["ranking"] = {"shares": SHARES, **document_of(experiment, old_keys=True)}
     return content
 
 

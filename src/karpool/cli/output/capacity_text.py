@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from karpool.cli.output.documents import camel_case, document_of
 from karpool.cli.output.text import NONE, UNKNOWN, columns, printable
 from karpool.estimator.capacity import CapacityPlace, CapacityReport
 from karpool.estimator.plugins.interface import UNLIMITED
+from karpool.model.documents import camel_case, document_of
 from karpool.model.infeasible import Infeasible
 from karpool.packing.fit_reasons import FitReason, show_count
 

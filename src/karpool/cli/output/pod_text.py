@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from karpool.cli.output.capacity_text import report_document
-from karpool.cli.output.documents import document_of
 from karpool.cli.output.text import NONE, columns, pluralize, printable
 from karpool.estimator.pod_explanation import ComingNode, PodExplanation, PodRemark, PodVerdict, PoolOffer
 from karpool.estimator.pod_sentences import arrival, next_step
 from karpool.gpu.records.scale_up_record import MEANS, ScaleUpRecord
 from karpool.model import durations
+from karpool.model.documents import document_of
 from karpool.model.kubernetes.times import rfc3339
 
 _QUESTIONS_ANSWERED = (PodVerdict.ENDED, PodVerdict.LEAVING)  # nobody asks further

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from karpool.cli.options.parameters import controller_command
 from karpool.gpu.agent.options import GpuAgentOptions
+from karpool.model.documents import document_of
 
 if TYPE_CHECKING:
     from karpool.gpu.agent.machine import Machine
@@ -34,13 +35,12 @@ def _gpu_agent(options: GpuAgentOptions) -> None:
 
 
 def _shown(machine: "Machine", form: str) -> str:
-    import msgspec
 
     from karpool.cli.output.text import columns
     from karpool.cli.output.text import machine as document
 
     if form == "json":
-        return document("MachineGpuList", msgspec.to_builtins(machine), form)
+        return document("MachineGpuList", document_of(machine, old_keys=True), form)
     rows = (
         (
             str(gpu.index),

@@ -17,6 +17,7 @@ from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.policy.prices import HOURS_PER_MONTH
 from karpool.kube.bounded_input import read_bounded
 from karpool.model import safe_yaml
+from karpool.model.documents import camel_case, check_old_keys, document_of
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.meta import decode
 
@@ -37,30 +38,34 @@ class SavedPlan:
 def to_document(saved: SavedPlan) -> dict[str, Any]:
     """Plain data, without `apiVersion` and `kind`. Sums are there for readers; they are not read back."""
     plan = saved.plan
-    content: dict[str, Any] = finite(msgspec.to_builtins(plan))
+    content: dict[str, Any] = finite(document_of(plan, old_keys=True))
     for shown, move in zip(content["moves"], plan.moves, strict=True):
         shown.update(_sums(move))
     for shown, rejected in zip(content["rejected"], plan.rejected, strict=True):
         shown["move"].update(_sums(rejected.move))
-    return {
-        "cluster": saved.cluster,
-        "flags": dict(saved.flags),
+    sums = {
         "savings_per_hour": plan.savings_per_hour,
         "savings_per_month": plan.savings_per_hour * HOURS_PER_MONTH,
         "disruption": plan.disruption,
         "pods_disturbed": plan.disturbed,
+    }
+    return {
+        "cluster": saved.cluster,
+        "flags": dict(saved.flags),
+        **camel_case(sums, old_keys=True),
         **content,
     }
 
 
 def _sums(move: Move) -> dict[str, Any]:
-    return {
+    sums = {
         "savings_per_hour": move.savings_per_hour,
         "savings_per_month": move.savings_per_hour * HOURS_PER_MONTH,
         "disruption": move.disruption,
         "score": finite(move.score),
         "pods_disturbed": move.disturbed,
     }
+    return camel_case(sums, old_keys=True)
 
 
 def finite(value: Any) -> Any:
@@ -93,6 +98,7 @@ def parse_plan(data: bytes, name: str = "plan") -> SavedPlan:
         raise Invalid(f"{name}.kind", kind, "compares several policies; save a plan with one --policy")
     if kind != KIND:
         raise Invalid(f"{name}.kind", kind, f"is no {KIND}; save one with karpool plan -o json")
+    check_old_keys(document, name)
     flags = document.get("flags", {})
     if not isinstance(flags, dict):
         raise Invalid(f"{name}.flags", flags, "must be an object")

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from karpool.model.errors import Invalid
+
 
 def document_of(value: Any, *, old_keys: bool = False) -> Any:
     """`old_keys`: fields that were written in snake_case until 0.2 stand beside the new ones for one
@@ -17,17 +19,21 @@ def document_of(value: Any, *, old_keys: bool = False) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, msgspec.Struct):
-        return document_of(msgspec.structs.asdict(value), old_keys=old_keys)
+        encoded = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        return _fields_of({name: getattr(value, field) for name, field in encoded}, old_keys=old_keys)
     if is_dataclass(value) and not isinstance(value, type):
         named = {field.name: getattr(value, field.name) for field in fields(value)}
-        return camel_case(
-            {name: document_of(inner, old_keys=old_keys) for name, inner in named.items()}, old_keys=old_keys
-        )
+        return _fields_of(named, old_keys=old_keys)
     if isinstance(value, Mapping):
         return {key: document_of(inner, old_keys=old_keys) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [document_of(inner, old_keys=old_keys) for inner in value]
     return value
+
+
+def _fields_of(named: Mapping[str, Any], *, old_keys: bool) -> dict[str, Any]:
+    documents = {name: document_of(inner, old_keys=old_keys) for name, inner in named.items()}
+    return camel_case(documents, old_keys=old_keys)
 
 
 def camel_case(named: Mapping[str, Any], *, old_keys: bool = False) -> dict[str, Any]:
@@ -43,3 +49,19 @@ def camel_case(named: Mapping[str, Any], *, old_keys: bool = False) -> dict[str,
 def key_of(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
+
+
+def check_old_keys(value: Any, path: str) -> None:
+    """Raises Invalid where an old key says something else than the new one beside it: whoever edited a
+    document changed one of the two."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            new = key_of(key) if isinstance(key, str) else key
+            if new != key and new in value and value[new] != inner:
+                raise Invalid(
+                    f"{path}.{new}", value[new], f"differs from {key} beside it; write the same in both"
+                )
+            check_old_keys(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            check_old_keys(inner, f"{path}[{index}]")
