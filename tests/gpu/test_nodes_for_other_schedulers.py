@@ -293,8 +293,19 @@ def test_a_selector_that_does_not_compile_is_named_and_stops_nobody_else() -> No
         assert "nowhere not found" in texts["lost"]
         assert len(await claims(told.cluster)) == 1
 
+    # Slices that contradict themselves are nobody's devices, and hold up nobody.
+    mixed = resource_slice("gone", 1)
+    mixed["spec"]["pool"].update(generation=2, resourceSliceCount=2)
+    negative = resource_slice("away", 1, memory="-1Gi")
     objects = (device_class(), claim_template("big", BIG), claim_template("broken", "device.capacity["))
-    tell(story, pool("gpu", "g6.xlarge"), *objects)
+    tell(
+        story,
+        pool("gpu", "g6.xlarge"),
+        *objects,
+        resource_slice("gone", 1) | {"metadata": {"name": "old"}},
+        mixed,
+        negative,
+    )
 
 
 def test_devices_that_a_class_offers_as_a_resource_are_counted() -> None:

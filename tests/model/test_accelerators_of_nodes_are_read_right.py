@@ -192,3 +192,21 @@ def test_odd_nodes_give_bounded_answers(labels, registers, allocatable) -> None:
     inventory = inventory_of(labels, registers, allocatable)
     assert sum(group.devices for group in inventory.groups) <= 6 * 131_072
     assert all(group.devices >= 1 and group.units >= group.devices for group in inventory.groups)
+
+
+def test_renamed_shares_of_slices_are_shares_of_slices() -> None:
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB",
+        "nvidia.com/mig-1g.5gb.memory": "4864",
+        "nvidia.com/mig-1g.5gb.replicas": "2",
+    }
+    (group,) = inventory_of(labels, {}, {"nvidia.com/mig-1g.5gb.shared": 14}).groups
+
+    assert (group.devices, group.profile, group.memory_mib, group.sharers_max) == (7, "1g.5gb", 4864, 2)
+
+
+def test_the_memory_of_a_card_is_not_that_of_its_partition() -> None:
+    labels = {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM", "amd.com/gpu.vram": "192G"}
+    groups = inventory_of(labels, {}, {"amd.com/cpx_nps4": 8, "amd.com/spx_nps1": 1}).groups
+
+    assert [(group.profile, group.memory_mib) for group in groups] == [("cpx_nps4", None), ("", 196608)]

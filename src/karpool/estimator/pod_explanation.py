@@ -18,6 +18,7 @@ from karpool.estimator.pending_demand import demands, largest_first, without_top
 from karpool.estimator.providers.karpenter import KarpenterProvider
 from karpool.estimator.providers.packed_capacity import IN_FLIGHT
 from karpool.estimator.question import EstimateQuestion
+from karpool.model.devices.request import UNREADABLE
 from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.replica_requirements import ReplicaRequirements
 from karpool.model.kubernetes.event import KubeEvent
@@ -27,6 +28,7 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.kubernetes.times import moment
 from karpool.model.requirements import NodeTerm
 from karpool.model.resources import show_amount
+from karpool.packing.claim_room import free_beside_drivers
 from karpool.packing.counting.count import fits
 from karpool.packing.counting.first_fit import NodeFilling, PodGroup
 from karpool.packing.dra.pod_claims import demand_of
@@ -293,6 +295,12 @@ _REMEDIES: Mapping[FitReason, str] = {
 def _remedy(refusal: Infeasible[FitReason]) -> str:
     if refusal.reason is FitReason.TAINT_TOLERATION and any(key in refusal.detail for key in _PASSING_TAINTS):
         return "wait: it goes away when the node is ready"
+    if refusal.reason is FitReason.DYNAMIC_RESOURCES and "does not compile" in refusal.detail:
+        return "correct the selector of its claim or class"
+    if refusal.reason is FitReason.DYNAMIC_RESOURCES and refusal.detail.startswith("pool "):
+        return "look at what the driver published there"
+    if refusal.reason is FitReason.NODE_RESOURCES_FIT and UNREADABLE in refusal.detail:
+        return "correct what the pod asks for"
     return _REMEDIES.get(refusal.reason, "")
 
 
@@ -304,7 +312,7 @@ def obstacles(room: Room, shape: PodShape) -> tuple[Obstacle, ...]:
         if not refusal.detail.startswith(INSUFFICIENT)
     ]
     for resource, units in shape.requests:
-        free, offered = room.free(resource), room.allocatable(resource)
+        free, offered = free_beside_drivers(room, resource), room.allocatable(resource)
         short, small = free < units, offered < units
         asked = show_amount(resource, units)
         for nodes, what, remedy in (

@@ -16,7 +16,7 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.resources import ATTACHED_VOLUMES, show_amount
 from karpool.model.taints import UNSCHEDULABLE, Taint, untolerated
-from karpool.packing.claim_room import claim_room, why_not
+from karpool.packing.claim_room import asks_drivers, claim_room, free_beside_drivers, why_not
 from karpool.packing.counting.count import in_play
 from karpool.packing.device_room import device_room
 from karpool.packing.feasibility import has_label, matches_terms, ports_free
@@ -206,7 +206,7 @@ def _devices(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
 
 
 def _short_of(snapshot: Room, resource: str, units: int) -> _Cause:
-    free, offered = snapshot.free(resource), snapshot.allocatable(resource)
+    free, offered = free_beside_drivers(snapshot, resource), snapshot.allocatable(resource)
 
     def reason(nodes: Bools) -> str:
         if resource.startswith(ATTACHED_VOLUMES):
@@ -234,7 +234,7 @@ def _volumes(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
 
 
 def _claims(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
-    if not shape.resource_claims:
+    if not asks_drivers(snapshot, shape):
         return
     short = claim_room(snapshot, shape) < 1
     by_reason: dict[str, list[int]] = {}

@@ -219,6 +219,11 @@ def _published(node: NodeFacts, dra: DraState | None, problems: list[str]) -> li
     except BadPlace as error:
         problems.append(f"Node {node.name}: {error}")
         return []
+    own = {(slice_.driver, slice_.pool) for slice_ in dra.stock.slices.local(node.name)}
+    for pool in pools:
+        if not pool.is_usable and pool.key in own:
+            why = f"invalid: {pool.invalid}" if pool.invalid else "incomplete: its slices are not all there"
+            problems.append(f"Node {node.name}: pool {'/'.join(pool.key)} is {why}")
     return [
         device
         for pool in pools

@@ -109,7 +109,7 @@ class DraStore:
         self._read(
             "ResourceSlice",
             ObjectKey("", name),
-            lambda: slice_of(resource_slice, rules),
+            lambda: _plausible(slice_of(resource_slice, rules)),
             self._compiled,
             name,
         )
@@ -123,3 +123,22 @@ class DraStore:
             return False
         self._problems.clear(kind, str(key))
         return True
+
+
+def _plausible(slice_: DeviceSlice) -> DeviceSlice:
+    """Raises Invalid for amounts below zero: nobody can deduct from them."""
+    for index, device in enumerate(slice_.devices):
+        for name, capacity in device.capacity:
+            _not_negative(f"spec.devices[{index}].capacity[{name}]", capacity.nanos)
+        for use in device.counters:
+            for name, nanos in use.counters:
+                _not_negative(f"spec.devices[{index}].consumesCounters[{use.counter_set}][{name}]", nanos)
+    for counter_set, counters in slice_.counter_sets:
+        for name, nanos in counters:
+            _not_negative(f"spec.sharedCounters[{counter_set}][{name}]", nanos)
+    return slice_
+
+
+def _not_negative(path: str, nanos: int) -> None:
+    if nanos < 0:
+        raise Invalid(path, nanos / 10**9, "must not be negative")

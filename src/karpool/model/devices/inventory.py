@@ -223,7 +223,7 @@ def _mig_slices(labels: Labels, allocatable: Mapping[str, int], card: _Card) -> 
         units = allocatable[resource]
         if units <= 0:
             continue
-        label = resource.removeprefix("nvidia.com/")
+        label = resource.removeprefix("nvidia.com/").removesuffix(".shared")
         profile = _profile_name(label.removeprefix("mig-"), card.model)
         mig = card.model.profile(profile) if card.model is not None else None
         replicas = _number(labels.get(f"nvidia.com/{label}.replicas", "")) or 1
@@ -436,7 +436,8 @@ def _amd_group(
 ) -> DeviceGroup:
     parts = _AMD_PARTS.get(mode.partition("_")[0], 1)
     share = 1 / parts
-    whole = memory or (model.memory_mib if model is not None else None)
+    of_card = model.memory_mib if model is not None else None
+    whole = memory or of_card
     tflops = model.tflops_milli if model is not None else None
     return DeviceGroup(
         resource=resource,
@@ -446,8 +447,8 @@ def _amd_group(
         vendor="AMD",
         form=DeviceForm.PARTITION if parts > 1 else DeviceForm.WHOLE,
         model=model.name if model is not None else "",
-        # The label of a partitioned card is that of a partition, where it is there at all.
-        memory_mib=memory if parts > 1 else whole,
+        # A partition has less than its card; a label that tells of the card tells nothing of it.
+        memory_mib=(memory if memory != of_card else None) if parts > 1 else whole,
         tflops_milli=_part(tflops, share),
         compute_share=share,
         profile=mode if parts > 1 else "",

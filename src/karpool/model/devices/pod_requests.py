@@ -131,13 +131,14 @@ def device_demand_of(
         return None, needs
     try:
         request, problems = _read(annotations, needs)
-    except Invalid:
-        return UNREADABLE_DEMAND, needs
+    except Invalid as error:
+        return replace(UNREADABLE_DEMAND, problem=str(error)), needs
     if request is None or request.is_of_plugin:
         return None, needs
     other_needs = _without_shares(needs) if request.resource else needs
     if problems:
-        return UNREADABLE_DEMAND, other_needs
+        text = "; ".join(str(problem) for problem in problems)
+        return replace(UNREADABLE_DEMAND, problem=text), other_needs
     return replace(request, model=model_name(request.model)).demand, other_needs
 
 

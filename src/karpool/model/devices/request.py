@@ -95,6 +95,9 @@ class GpuRequest:
         return f"{self.key}: {self.wanted} in pool {self.pool or '(none)'}"
 
 
+UNREADABLE = "GPUs in a way that cannot be understood"
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceDemand:
     """What every pod of a shape asks of devices: `count` of them on one node, `share` of each.
@@ -113,10 +116,12 @@ class DeviceDemand:
     vendor: str = ""
     indices: tuple[int, ...] = ()
     is_readable: bool = True
+    problem: str = ""  # of one that is not
 
     def __str__(self) -> str:
         if not self.is_readable:
-            return "GPUs in a way that cannot be understood"
+            why = f": {self.problem}" if self.problem else ""
+            return f"{UNREADABLE}{why}"
         devices = "one GPU" if self.count == 1 else f"{self.count} GPUs"
         model = f" {self.model}" if self.model else ""
         return f"{devices}{model} with {self.share}" + (f" in pool {self.pool}" if self.pool else "")
