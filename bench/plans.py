@@ -38,6 +38,7 @@ def compared(kind: str, nodes: int, seed: int) -> dict[str, float]:
     possible = relaxation.current - least
     found = {
         "share": 100 * plan.savings_per_hour / possible,
+        "possible": possible,
         "moved": float(sum(len(move.pods) for move in plan.moves)),
         "seconds": planned - bounded,
         "bound_seconds": bounded - start,

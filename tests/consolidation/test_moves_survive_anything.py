@@ -54,6 +54,20 @@ async def rolled_back(p: Play) -> None:
     await p.running(1)
 
 
+async def several(p: Play) -> None:
+    """A plan of several moves, of which the pool's budget lets two nodes go at a time."""
+    await p.half_empty(6, budgets=[{"nodes": "2"}])
+    p.start()
+
+    async def few_enough() -> bool:
+        await p.over()
+        return await p.types() == ["small"] * 3
+
+    await p.until(few_enough)
+    assert sum(len(record.nodes) for record in await p.records()) == 3
+    await p.running(12)
+
+
 @pytest.mark.parametrize(
     ("story", "least", "end", "whens"),
     [
@@ -63,6 +77,8 @@ async def rolled_back(p: Play) -> None:
         (replaced, 16, MovePhase.DONE, ["after"]),
         # Record, cordoning, cordon, deleting, claim, settling, done.
         (merged, 10, MovePhase.DONE, ["before", "after"]),
+        # The same three times, but for what is made once.
+        (several, 22, MovePhase.DONE, ["before"]),
         # Record, asking, mark, pod, rolling back, pod gone, mark gone, rolled back.
         (rolled_back, 11, MovePhase.ROLLED_BACK, ["before", "after"]),
     ],

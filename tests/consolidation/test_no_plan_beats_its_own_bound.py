@@ -1,16 +1,27 @@
 """The certificate of a plan: a bound that holds, that says what it does not know, and that is missed."""
 
 from dataclasses import replace
+from math import isnan
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from karpool.consolidation.bound import certificate, linear_program
-from karpool.consolidation.bound.certificate import certificate_of, certified
+from karpool.consolidation.bound.certificate import certified
 from karpool.consolidation.bound.linear_program import LinearProgram, least_cost
+from karpool.consolidation.execution.metrics import ConsolidationMetrics
 from karpool.consolidation.planning.plan_file import SavedPlan, parse_plan, to_document
 from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.model.contracts.contract import (
+    AgreementScope,
+    Commitment,
+    CommitmentKind,
+    CommitmentUnit,
+    Contract,
+)
 from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
 from tests.consolidation.exact import most_saved
 from tests.consolidation.small_clusters import BALANCED, UNSCORED, built, small_cluster
@@ -110,7 +121,7 @@ def test_without_a_solver_the_certificate_names_what_is_missing(monkeypatch):
 def test_after_the_deadline_there_is_no_bound():
     view, late = random_cluster(3).view(), replace(UNSCORED, deadline_seconds=1.0)
     plan = plan_consolidation(view, late, NOW, elapsed=lambda: 2.0)
-    found = certificate_of(plan, view, late, NOW, elapsed=lambda: 2.0)
+    found = certified(plan, view, late, NOW, elapsed=lambda: 2.0).certificate
     assert found.possible_per_hour is None and "deadline" in found.problem
 
 
@@ -133,3 +144,58 @@ def test_a_program_without_a_solution_has_no_least_cost():
     program.row((column,), (1.0,), lower=2.0)
     assert least_cost(program) is None
     assert linear_program.is_installed()
+
+
+# With what was contracted
+
+
+KIND = CommitmentKind.SAVINGS_PLAN
+
+
+def contracted(committed: float, seed: int) -> BuiltCluster:
+    """Nodes of several sizes with room, under a plan that pays for so many dollars an hour."""
+    chance = Random(seed)
+    plan = Commitment(
+        "plan",
+        CommitmentKind.SAVINGS_PLAN,
+        AgreementScope(),
+        CommitmentUnit.DOLLARS,
+        committed,
+        0.3,
+        committed,
+    )
+    cluster = BuiltCluster(contract=Contract(commitments=(plan,)))
+    cluster.pool()
+    for number in range(8):
+        cluster.node(f"n{number}", chance.choice(("small", "medium", "large")))
+        cluster.pod(f"p{number}", f"n{number}", cpu=chance.choice((200, 500, 900)))
+    return cluster
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("committed", [0.05, 0.4, 5.0])
+def test_no_plan_under_a_contract_beats_its_bound(committed, seed):
+    view = contracted(committed, seed).view()
+    plan = with_certificate(view)
+    possible = plan.certificate.possible_per_hour
+    assert plan.savings_per_hour <= possible + 1e-9
+    everything = view.bill.beyond(view.bill.fleet)
+    assert possible <= everything + 1e-6, "nobody saves more than is paid"
+    assert any("pods" in part for part in plan.certificate.leaves_out)
+
+
+def test_what_a_contract_pays_for_anyway_cannot_be_saved():
+    plan = with_certificate(contracted(50.0, 1).view())
+    assert plan.certificate.possible_per_hour == pytest.approx(0.0, abs=1e-4)
+
+
+def test_the_bound_is_among_the_metrics_of_a_consolidator():
+    registry = CollectorRegistry()
+    metrics = ConsolidationMetrics(registry)
+    name = "karpool_consolidation_possible_savings_dollars_per_hour"
+    assert isnan(registry.get_sample_value(name))
+    plan = with_certificate(random_cluster(3).view())
+    metrics.planned(plan, 0.1)
+    assert registry.get_sample_value(name) == plan.certificate.possible_per_hour
+    metrics.planned(replace(plan, certificate=None), 0.1)
+    assert registry.get_sample_value(name) == plan.certificate.possible_per_hour, "as of the last one"

@@ -1,6 +1,7 @@
 """Nodes go that the plan sent pods to, several nodes go into few new ones, and each pod moves once."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -118,6 +119,57 @@ def test_spread_over_zones_holds_with_new_nodes(skew):
             new = move.new_nodes[pod.new_node].chosen.zone if pod.new_node is not None else zone_of[pod.node]
             counts[new] += 1
     assert abs(counts["z1"] - counts["z2"]) <= skew
+    assert plan.moves and {new.chosen.zone for move in plan.moves for new in move.new_nodes} == {"z1", "z2"}
+
+
+SPREAD = {
+    "maxSkew": 2,
+    "topologyKey": ZONE,
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "spread"}},
+}
+
+
+def bound_cluster(seed: int) -> BuiltCluster:
+    """Nodes of three zones, of which new ones would be cheaper; a third of the pods is bound by topology."""
+    chance = Random(seed)
+    zones = ("z1", "z2", "z3")
+    cluster = BuiltCluster(
+        catalogue(
+            instance_type("old", 4000, 16, 0.3, zones=zones),
+            instance_type("new", 4000, 16, 0.15, zones=zones),
+            instance_type("new-large", 16000, 64, 0.6, zones=zones),
+        )
+    )
+    cluster.pool()
+    for number in range(30):
+        cluster.node(f"n{number:02}", "old", zone=zones[number % 3])
+        for pod in range(chance.randint(2, 4)):
+            cluster.pod(f"p{number}-{pod}", f"n{number:02}", cpu=chance.choice((300, 500, 900)))
+        if number % 3 == chance.randint(0, 2):
+            cluster.pod(f"s{number}", f"n{number:02}", labels={"app": "spread"}, **bound("spread"))
+        elif chance.random() < 0.4:
+            cluster.pod(f"a{number}", f"n{number:02}", labels={"app": "apart"}, **bound("apart"))
+    return cluster
+
+
+def bound(app):
+    spec = {"topologySpreadConstraints": [SPREAD]} if app == "spread" else anti_affinity(HOSTNAME, app)
+    return {"cpu": 200, "spec": spec}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_groups_go_although_some_of_their_pods_are_bound_by_topology(seed):
+    view = bound_cluster(seed).view()
+    plan = plan_consolidation(view, UNSCORED, NOW)
+    assert not any(validate_all(plan.moves, view, UNSCORED, NOW).values())
+    assert len({name for move in plan.moves for name in move.names}) >= 24
+    home = {key: view.snapshot.names[row] for key, row in zip(view.pods.keys, view.pods.rows, strict=True)}
+    home |= {pod.pod: pod.node or f"{move.id}/{pod.new_node}" for move in plan.moves for pod in move.pods}
+    apart = [node for pod, node in home.items() if pod.split("/")[1].startswith("a")]
+    assert len(set(apart)) == len(apart)
+    gone = {name for move in plan.moves for name in move.names}
+    assert not gone & set(home.values())
 
 
 # Every move is checked alone

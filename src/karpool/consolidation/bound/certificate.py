@@ -1,18 +1,21 @@
 """A certificate for a plan: at most so much cheaper is possible, whoever plans.
 
-Needs a solver for linear programs, which `karpool[bound]` brings; without it the certificate says so. The
-bound holds for the rules that the plan was made by: what is no candidate stays, budgets, switches and the
-rule for spot count, and prices are those of the plan.
+Needs a solver for linear programs, which `karpool[bound]` brings; without it the certificate says so. Under a
+contract a weaker bound needs none. The bound holds for the rules that the plan was made by: what is no
+candidate stays, budgets, switches and the rule for spot count, and prices are those of the plan.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
+from karpool.cluster.market.fleet_bill import FleetBill
 from karpool.consolidation.bound.linear_program import EXTRA, is_installed, least_cost
 from karpool.consolidation.bound.relaxation import relaxation_of
 from karpool.consolidation.planning.plan import ConsolidationPlan, PlanCertificate
 from karpool.consolidation.planning.planner import Planner
 from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.state.move_objections import LEAST_SAVING
+from karpool.consolidation.state.planning_state import PlanningState
 from karpool.consolidation.view import ClusterView
 
 # Candidates up to which whole nodes are asked for: beyond, the search for them proves next to nothing more.
@@ -29,6 +32,7 @@ LEAVES_OUT = (
     "limits of pools",
     "that pods on nodes that stay do not move",
 )
+LEAVES_OUT_OF_A_BILL = ("where the pods of nodes that go would run", "budgets", "scores")
 
 
 def certified(
@@ -41,26 +45,35 @@ def certified(
     whole_nodes: bool = True,
 ) -> ConsolidationPlan:
     """The plan with its certificate. `whole_nodes`: small clusters are asked for whole nodes."""
-    certificate = certificate_of(plan, view, settings, now, elapsed=elapsed, whole_nodes=whole_nodes)
+    if plan.stopped is not None:
+        return replace(plan, certificate=PlanCertificate(0.0))
+    if view.bill is not None:
+        certificate = _of_the_bill(plan, Planner(view, settings, now).world, view.bill)
+    elif not is_installed():
+        certificate = PlanCertificate(None, f"no solver is installed; pip install '{EXTRA}'")
+    else:
+        certificate = _of_the_prices(plan, view, settings, now, elapsed, whole_nodes=whole_nodes)
     return replace(plan, certificate=certificate)
 
 
-def certificate_of(
+def _of_the_bill(plan: ConsolidationPlan, state: PlanningState, bill: FleetBill) -> PlanCertificate:
+    """What the bill falls by when all that may go has gone, and nothing has to come: with commitments a new
+    node may cost next to nothing. The bill never falls by a machine more, so no plan saves more."""
+    rows = [*state.open_candidates().tolist(), *state.judged.empty.tolist()]
+    without = bill.without(bill.fleet, (state.view.machines[row].billed for row in rows))
+    possible = bill.beyond(bill.fleet) - bill.beyond(without)
+    return PlanCertificate(max(possible, 0.0) + LEAST_SAVING, leaves_out=LEAVES_OUT_OF_A_BILL)
+
+
+def _of_the_prices(
     plan: ConsolidationPlan,
     view: ClusterView,
     settings: PlanSettings,
     now: float,
+    elapsed: Callable[[], float] | None,
     *,
-    elapsed: Callable[[], float] | None = None,
-    whole_nodes: bool = True,
+    whole_nodes: bool,
 ) -> PlanCertificate:
-    if not is_installed():
-        return PlanCertificate(None, f"no solver is installed; pip install '{EXTRA}'")
-    if view.bill is not None:
-        return PlanCertificate(None, "what was contracted makes prices depend on each other")
-    if plan.stopped is not None:
-        return PlanCertificate(0.0)
-
     def seconds_left() -> float | None:
         if settings.deadline_seconds is None or elapsed is None:
             return None

@@ -16,6 +16,7 @@ from typing import TypeVar
 import structlog
 
 from karpool.cluster.market.market import Market
+from karpool.consolidation.bound.certificate import certified
 from karpool.consolidation.execution import in_flight_view, sharing
 from karpool.consolidation.execution.actuator import MoveActuator, RecordContext
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
@@ -69,6 +70,7 @@ class ConsolidatorSettings:
     stop_switch: tuple[str, str] = (STOP_NAMESPACE, STOP_NAME)
     plan_seconds: float = 10.0  # between two plans
     idle_seconds: float = 300.0  # between two plans of a cluster that stands still with nothing to move
+    certify_seconds: float = 3600.0  # between two certificates: one takes seconds of a processor
     pass_seconds: float = 2.0  # between two looks at moves under way
     most_in_flight: int = 20  # moves at once
     keep_seconds: float = KEEP_SECONDS  # records of moves that are over
@@ -159,6 +161,7 @@ class Consolidator:
         self._next_plan = float("-inf")
         self._idle = _Idle()
         self._planning = PlanCache()
+        self._next_certificate = float("-inf")
         self._view: ClusterView | None = None  # of this pass
         self._last_view: ClusterView | None = None
         self._planned = False
@@ -343,8 +346,16 @@ class Consolidator:
         )
         settings, now, start = self.options.plan, self._clock.now(), self._clock.monotonic()
 
+        certifies = start >= self._next_certificate
+        if certifies:
+            self._next_certificate = start + self.options.certify_seconds
+
+        def elapsed() -> float:
+            return self._clock.monotonic() - start
+
         def work() -> ConsolidationPlan:
-            return self._planning.plan(view, settings, now, elapsed=lambda: self._clock.monotonic() - start)
+            plan = self._planning.plan(view, settings, now, elapsed=elapsed)
+            return certified(plan, view, settings, now, elapsed=elapsed) if certifies else plan
 
         plan: ConsolidationPlan = await self._off_loop(work)
         self.plan = plan

@@ -6,6 +6,7 @@ Karpenter mislabels one, ours is right. `karpool_...` follow a move from approva
 
 from collections import Counter as Count
 from collections.abc import Collection, Iterable, Mapping
+from math import nan
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -123,6 +124,11 @@ class ConsolidationMetrics:
             "karpool_consolidation_saved_dollars",
             "The bill without the moves on record less the bill with them, from their beginning until now.",
         )
+        self._possible = gauge(
+            "karpool_consolidation_possible_savings_dollars_per_hour",
+            "What no plan could save more than, as of the last certificate; NaN: not known.",
+        )
+        self._possible.set(nan)
         self._unmeasured = counter(
             "karpool_consolidation_unmeasured_moves",
             "Executed moves whose saving is not known: a price is missing.",
@@ -142,6 +148,9 @@ class ConsolidationMetrics:
             self._eligible.labels(reason.lower()).set(nodes[reason])
         if plan.not_looked_at:
             self._timeouts.inc()
+        if (certificate := plan.certificate) is not None:
+            possible = certificate.possible_per_hour
+            self._possible.set(nan if possible is None else possible)
         self._cost.clear()
         self._allowed.clear()
         self._closed.clear()

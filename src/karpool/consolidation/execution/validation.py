@@ -43,6 +43,8 @@ from karpool.consolidation.view import ClusterView
 from karpool.model import durations
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
+from karpool.model.kubernetes.node import ZONE
+from karpool.model.requirements import ValueSet
 from karpool.packing.relocation.single_node import FittingTypes
 from karpool.packing.tables.columns import Bools
 
@@ -190,10 +192,6 @@ class _Again:
         mark = world.relocation.mark()
         world.remove(rows)
         new = {} if self._arrived else self._pods_of_new_nodes(rows)
-        placed, left = self._place(rows, new)
-        if left and move.kind is not MoveKind.EMPTY:
-            world.relocation.undo(mark)
-            return (no_room(world, left).why,)
         bought: list[tuple[FittingTypes, Pods]] = []
         for number, pods in new.items():
             fitting = self._still_sold(move.new_nodes[number], pods)
@@ -201,6 +199,15 @@ class _Again:
                 world.relocation.undo(mark)
                 return (fitting,)
             bought.append((fitting, pods))
+        removed = world.relocation.mark()
+        world.expect_new(bought)
+        placed, left = self._place(rows, new)
+        if left and world.relocation.expects_new:  # the others may have been placed before them
+            world.relocation.undo(removed)
+            placed, left = self._place(rows, new)
+        if left and move.kind is not MoveKind.EMPTY:
+            world.relocation.undo(mark)
+            return (no_room(world, left).why,)
         price = sum(node.price_per_hour for node in move.new_nodes) if move.new_nodes else None
         draft = CandidateMove(tuple(rows), tuple(placed), tuple(bought), world.verdict(rows, price))
         return self._decide(draft, mark)
@@ -282,7 +289,10 @@ class _Again:
         """Whether the types that were planned can still be had and still hold the pods; only they count
         against limits."""
         planned = {choice.instance_type for choice in node.options}
-        for fitting in self._world.one_node.fitting(pods):
+        zones = frozenset(choice.zone for choice in node.options if choice.zone)
+        counted = any(self._world.relocation.counts(shape) for shape in pods)
+        within = {ZONE: ValueSet(zones)} if zones and counted else None
+        for fitting in self._world.one_node.fitting(pods, within=within):
             types = np.array([name in planned for name in fitting.state.offer.names], dtype=np.bool_)
             if fitting.pool == node.pool and (sold := fitting.only(types & fitting.types)) is not None:
                 return sold

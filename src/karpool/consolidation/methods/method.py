@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
+from karpool.consolidation.policy.scoring import Floats
 from karpool.consolidation.state.candidate_move import (
     CandidateMove,
     UnplacedShapes,
@@ -61,6 +64,18 @@ class SearchResult:
         if abs(self.savings - other.savings) > CENT:
             return self.savings > other.savings
         return self.disruption < other.disruption
+
+    def dominates(self, other: "SearchResult") -> bool:
+        """Whether it saves as much wherever one stops, the moves that give the most for it first."""
+        disruption, savings = other._frontier()
+        return bool(np.all(np.interp(disruption, *self._frontier()) >= savings - CENT))
+
+    def _frontier(self) -> tuple[Floats, Floats]:
+        """Disruption and savings so far, from nothing on."""
+        moves = np.array([(0.0, 0.0), *((draft.verdict.disruption, draft.savings) for draft in self.drafts)])
+        order = np.argsort(-moves[1:, 1] / np.maximum(moves[1:, 0], CENT), kind="stable")
+        disruption, savings = np.cumsum(moves[[0, *(1 + order)]], axis=0).T
+        return disruption, savings
 
 
 class Method(Protocol):

@@ -502,16 +502,25 @@ def accept_all(state: PlanningState, drafts: Iterable[CandidateMove]) -> list[Ca
 def put_in_place(state: PlanningState, draft: CandidateMove) -> bool:
     """Make the relocation hold a draft that was found elsewhere; False, and nothing done, if it cannot."""
     mark = state.relocation.mark()
-    state.remove(draft.rows)
-    for shape, row, pods in draft.placed:
-        restricted = state.relocation.is_restricted(shape)
-        alone = restricted or bool(state.view.snapshot.shapes[shape].host_ports)
-        for some in [1] * pods if alone else [pods]:
-            allowed = not restricted or state.relocation.allows(shape, row)
-            if not allowed or not state.relocation.put(shape, row, some):
-                state.relocation.undo(mark)
-                return False
-    return True
+    # Whichever were counted first when it was found, pods of new nodes or pods on nodes that are there.
+    for new_first in (True, False) if draft.new and draft.placed else (True,):
+        state.remove(draft.rows)
+        if new_first:
+            state.expect_new(draft.new)
+        if all(_put(state, *place) for place in draft.placed):
+            return True
+        state.relocation.undo(mark)
+    return False
+
+
+def _put(state: PlanningState, shape: int, row: int, pods: int) -> bool:
+    relocation = state.relocation
+    restricted = relocation.is_restricted(shape)
+    alone = restricted or bool(state.view.snapshot.shapes[shape].host_ports)
+    return all(
+        (not restricted or relocation.allows(shape, row)) and relocation.put(shape, row, some)
+        for some in ([1] * pods if alone else [pods])
+    )
 
 
 def _sums(chosen: Int64s, values: Sequence[float]) -> Floats:

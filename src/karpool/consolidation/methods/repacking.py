@@ -8,7 +8,7 @@ waste in the cheapest mix of new nodes, and the best size of a group is taken.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -20,6 +20,7 @@ from karpool.consolidation.policy.scoring import Floats
 from karpool.consolidation.state.candidate_move import (
     CandidateMove,
     Pods,
+    PurchasedNode,
 )
 from karpool.consolidation.state.move_objections import objections_to
 from karpool.consolidation.state.planning_state import (
@@ -32,7 +33,8 @@ from karpool.packing.tables.columns import Bools, Int64s
 
 MIXED_SIZES_MAX = 14  # sizes that are mixed with each other: up to three of them give 679 mixes
 PARTNERS_MAX = 32  # nodes that are looked at as the next of a group, those with the most to gain
-PACKINGS_MAX = 4  # mixes that pods are packed into for one group, the cheapest first
+PACKINGS_MAX = 4  # mixes of one number of new nodes that pods are packed into for one group, cheapest first
+OTHERS_MAX = 0.25  # of the pods of a group, the share that may go to nodes that are there
 
 
 @dataclass(slots=True, eq=False)
@@ -48,13 +50,24 @@ class _Lane:
     sizes: Floats  # sizes by resources
     potential: Floats  # by node: what repacking it without any waste would be worth
     prices: Floats  # by node, less what its disruption has to be worth
+    zones: frozenset[str]  # in which new nodes are sold
+    potential_of: dict[int, float]  # the same as `potential`, by row
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Packing:
+    """Pods of each new node, its zone (None: any), and pods that go to nodes that are there."""
+
+    parts: list[Pods]
+    zones: list[str | None]
+    placed: list[tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    members: list[int] = field(default_factory=list)
-    asked: Floats = field(default_factory=lambda: np.zeros(0))
-    efficiency: float = 0.0
+    members: list[int]
+    asked: Floats
+    efficiency: float  # the share of what it could gain without waste
 
 
 class Repacking:
@@ -80,9 +93,12 @@ class Repacking:
         state = self._state
         table = state.view.snapshot.shapes
         by_reach: dict[tuple[tuple[tuple[int, int], ...], bool], list[int]] = {}
+        closed = {pool for pool in state.policies if state.permission.refusal(self.reason, {pool: 1})}
         for row in rows:
+            if state.gone[row] or state.receives[row] or state.pool_of[row] in closed:
+                continue
             demand = state.demand((row,))
-            if state.gone[row] or state.receives[row] or not demand:
+            if not demand:
                 continue
             if any(table[shape].host_ports or table[shape].devices is not None for shape, _ in demand):
                 continue
@@ -98,12 +114,15 @@ class Repacking:
         shapes = {shape for shape, _ in state.demand(rows[:1])}
         rooms: list[Int64s] = []
         prices: list[Floats] = []
+        zones: set[str] = set()
         for fitting in one_node.fitting(dict.fromkeys(shapes, 1)):
             if spot and fitting.may_be(SPOT):
                 continue
             chosen = fitting.types & np.isfinite(fitting.worst)
             rooms.append(fitting.launch.room[:, chosen])
             prices.append(fitting.cheapest[chosen])
+            sold = fitting.state.stock[chosen].any(axis=(0, 2))
+            zones.update(fitting.state.offer.zones[index] for index in np.flatnonzero(sold).tolist())
         if not rooms:
             return None
         asked = np.array([self._sum(row) for row in rows])
@@ -119,7 +138,17 @@ class Repacking:
         worth = asked @ units
         own = np.array([self._price_less_disruption(row) for row in rows])
         mixes = _mixes(room, price, units, state.settings.most_new_nodes)
-        return _Lane(rows, used, asked, *mixes, room, own - worth, own)
+        return _Lane(
+            rows,
+            used,
+            asked,
+            *mixes,
+            room,
+            own - worth,
+            own,
+            frozenset(zones),
+            dict(zip(rows, (own - worth).tolist(), strict=True)),
+        )
 
     def _sum(self, row: int) -> Int64s:
         total: Int64s = np.zeros(len(self._state.one_node.resources), dtype=np.int64)
@@ -154,35 +183,49 @@ class Repacking:
             if state.permission.refusal(self.reason, {pool: 1}):
                 waiting = [index for index in waiting if state.pool_of[lane.rows[index]] != pool]
                 continue
-            group = self._grown(lane, waiting)
             taken = {waiting[0]}
-            if group.members and group.efficiency >= least:
+            for group in self._grown(lane, waiting):
+                if group.efficiency < least:
+                    break
                 with state.trial():
                     draft = self._draft(lane, group)
                     if draft is not None and not objections_to(state, draft, self.reason):
                         accept_or_refuse(state, draft, self.reason, result)
                         taken = set(group.members)
-            waiting = [index for index in waiting if index not in taken]
+                        break
+            waiting = [
+                index for index in waiting if index not in taken and not state.receives[lane.rows[index]]
+            ]
 
-    def _grown(self, lane: _Lane, waiting: list[int]) -> _Group:
-        """From the first that waits: the size at which the most of what could be gained is."""
+    def _grown(self, lane: _Lane, waiting: list[int]) -> list[_Group]:
+        """From the first that waits: the size at which the most of what could be gained is, and the best
+        of the larger ones, whose pods have more new nodes to go to."""
+        groups = self._grow(lane, waiting)
+        best = max(groups, key=lambda group: group.efficiency, default=None)
+        if best is None:
+            return []
+        larger = groups[groups.index(best) + 1 :]
+        return [best, *([max(larger, key=lambda group: group.efficiency)] if larger else [])]
+
+    def _grow(self, lane: _Lane, waiting: list[int]) -> list[_Group]:
+        """One group of each size that saves anything, each within the next."""
         members = [waiting[0]]
         asked, own, potential = lane.asked[waiting[0]], lane.prices[waiting[0]], lane.potential[waiting[0]]
-        best = _Group()
+        groups: list[_Group] = []
         price = _cheapest(lane, asked[None, :])[0]
         near = np.array(waiting[1 : 1 + PARTNERS_MAX], dtype=np.int64)
         allowed = self._allowed(lane.rows[waiting[0]])
         while True:
             efficiency = (own - price) / potential
-            if own - price > CENT and efficiency > best.efficiency:
-                best = _Group(members.copy(), asked.copy(), float(efficiency))
+            if own - price > CENT:
+                groups.append(_Group(members.copy(), asked.copy(), float(efficiency)))
             if not len(near) or len(members) >= allowed:
-                return best
+                return groups
             prices = _cheapest(lane, asked[None, :] + lane.asked[near])
             gains = (own + lane.prices[near] - prices) / (potential + lane.potential[near])
             chosen = int(gains.argmax())
             if not np.isfinite(prices[chosen]):
-                return best
+                return groups
             index = int(near[chosen])
             members.append(index)
             asked = asked + lane.asked[index]
@@ -203,60 +246,133 @@ class Repacking:
         return most
 
     def _draft(self, lane: _Lane, group: _Group) -> CandidateMove | None:
-        """In place, until the trial ends."""
-        state = self._state
+        """The mix that gains the most, less what nodes could gain that have to stay for it. In place, until
+        the trial ends."""
+        state, relocation = self._state, self._state.relocation
         rows = [lane.rows[index] for index in group.members]
         pods = dict(state.demand(rows))
-        state.remove(rows)
-        zones = state.relocation.open_zones(pods)
-        if zones is not None and not zones:
-            return None
-        within = None
-        if zones is not None:
-            zone = min(zones, key=lambda name: (self._zones[name], name))
-            self._zones[zone] += 1
-            within = {ZONE: ValueSet(frozenset((zone,)))}
-        fits = np.flatnonzero((lane.room >= group.asked).all(axis=1))
-        ceiling = state.worth(rows)
-        for mix in fits[np.argsort(lane.price[fits], kind="stable")][:PACKINGS_MAX].tolist():
-            parts = self._packed(lane, pods, [lane.sizes[size] for size in lane.members[mix]])
-            if parts is None:
+        for row in rows:  # their zones count until they are gone: kube-scheduler spreads over cordoned nodes
+            relocation.remove(row, pods)
+        ceiling, own = state.worth(rows), float(lane.prices[group.members].sum())
+        best: tuple[float, list[PurchasedNode], _Packing] | None = None
+        for mix in self._mixes_to_try(lane, group):
+            if best is not None and own - lane.price[mix] <= best[0] + CENT:
+                break  # the others are dearer still
+            mark = relocation.mark()
+            packing = self._packed(lane, pods, lane.members[mix])
+            relocation.undo(mark)
+            if packing is None:
                 continue
-            bought = purchase_several(state, rows, parts, ceiling, within=within)
+            lost = self._lost(lane, packing)
+            if best is not None and own - lane.price[mix] - lost <= best[0] + CENT:
+                continue
+            places = [{ZONE: ValueSet(frozenset((zone,)))} if zone else None for zone in packing.zones]
+            bought = purchase_several(state, rows, packing.parts, ceiling, within=places)
             if bought is not None:
-                price = sum(node.price for node in bought)
-                new = tuple((node.fitting, node.pods) for node in bought)
-                return CandidateMove(tuple(rows), (), new, state.verdict(rows, price))
-        return None
+                gain = own - sum(node.price for node in bought) - lost
+                if best is None or gain > best[0]:
+                    best = gain, bought, packing
+        if best is None or best[0] <= CENT:
+            return None
+        _, bought, packing = best
+        price = sum(node.price for node in bought)
+        new = tuple((node.fitting, node.pods) for node in bought)
+        state.expect_new(new)
+        for shape, row, count in packing.placed:
+            relocation.put(shape, row, count)
+        return CandidateMove(tuple(rows), tuple(packing.placed), new, state.verdict(rows, price))
 
-    def _packed(self, lane: _Lane, pods: Pods, sizes: Sequence[Floats]) -> list[Pods] | None:
-        """The pods of each new node: each pod where what is left is most like what it asks for."""
-        state = self._state
-        if len(sizes) == 1:
-            return [pods] if state.relocation.new_node_takes(pods) else None
-        left: list[list[float]] = [size.tolist() for size in sizes]
+    def _lost(self, lane: _Lane, packing: _Packing) -> float:
+        """What could be gained with nodes that receive pods now, and so have to stay."""
+        received = {row for _, row, _ in packing.placed if not self._state.receives[row]}
+        return sum(max(lane.potential_of.get(row, 0.0), 0.0) for row in received)
+
+    def _mixes_to_try(self, lane: _Lane, group: _Group) -> list[int]:
+        """The cheapest that have room, of each number of new nodes: topology may ask for several hosts."""
+        fits = np.flatnonzero((lane.room >= group.asked).all(axis=1))
+        chosen: list[int] = []
+        tried: Counter[int] = Counter()
+        for mix in fits.tolist():  # they are in the order of their prices
+            count = len(lane.members[mix])
+            if tried[count] < PACKINGS_MAX:
+                tried[count] += 1
+                chosen.append(mix)
+        return chosen[: 2 * PACKINGS_MAX]
+
+    def _packed(self, lane: _Lane, pods: Pods, sizes: Sequence[int]) -> _Packing | None:
+        """The pods of each new node: each pod where what is left is most like what it asks for. Those that
+        topology keeps from all of them go to nodes that are there."""
+        state, relocation = self._state, self._state.relocation
+        zones = self._zones_of(lane, pods, len(sizes))
+        left: list[list[float]] = [lane.sizes[size].tolist() for size in sizes]
         parts: list[Pods] = [{} for _ in sizes]
-        whole = np.maximum(np.sum(sizes, axis=0), 1.0)
+        tied: list[Pods] = [{} for _ in sizes]
+        whole = np.maximum(np.sum([lane.sizes[size] for size in sizes], axis=0), 1.0)
+        others: Pods = {}
         for shape, number in pods.items():
             amounts = state.one_node.requests(shape)[lane.used].astype(np.float64)
             need, weights = amounts.tolist(), (amounts / whole / whole).tolist()
-            tied = state.relocation.is_restricted(shape)
+            counted = relocation.counts(shape)
             for _ in range(number):
-                places = [
-                    (-sum(have * weight for have, weight in zip(room, weights, strict=True)), index)
-                    for index, room in enumerate(left)
-                    if all(have >= asked for have, asked in zip(room, need, strict=True))
-                ]
-                for _, index in sorted(places):
-                    part = parts[index]
-                    if tied and not state.relocation.new_node_takes({**part, shape: part.get(shape, 0) + 1}):
+                open_zones = relocation.open_zones({shape: 1}) if counted else None
+                for index in _places(left, need, weights):
+                    zone = zones[index]
+                    if open_zones is not None and zone not in open_zones:
                         continue
-                    part[shape] = part.get(shape, 0) + 1
+                    if counted:
+                        together = {**tied[index], shape: tied[index].get(shape, 0) + 1}
+                        if not relocation.new_node_takes(together):
+                            continue
+                        tied[index] = together
+                        if zone is not None:
+                            relocation.add_new({shape: 1}, zone)
+                    parts[index][shape] = parts[index].get(shape, 0) + 1
                     left[index] = [have - asked for have, asked in zip(left[index], need, strict=True)]
                     break
                 else:
-                    return None
-        return [part for part in parts if part]
+                    others[shape] = others.get(shape, 0) + 1
+        if sum(others.values()) > OTHERS_MAX * sum(pods.values()):
+            return None
+        placed: list[tuple[int, int, int]] = []
+        for shape, number in others.items():
+            homes = relocation.place(shape, number)
+            if sum(count for _, count in homes) < number:
+                return None
+            placed += ((shape, row, count) for row, count in homes)
+        used = [index for index, part in enumerate(parts) if part]
+        return _Packing([parts[index] for index in used], [zones[index] for index in used], placed)
+
+    def _zones_of(self, lane: _Lane, pods: Pods, number: int) -> list[str | None]:
+        """A zone for each of so many new nodes: those that are open to the most pods. None: any will do."""
+        relocation = self._state.relocation
+        votes: Counter[str] = Counter()
+        asks = False
+        for shape, count in pods.items():
+            zones = relocation.open_zones({shape: 1}) if relocation.counts(shape) else None
+            if zones is not None:
+                asks = True
+                for zone in zones & lane.zones:
+                    votes[zone] += count
+        if not asks:
+            return [None] * number
+        order = sorted(votes, key=lambda zone: (-votes[zone], self._zones[zone], zone))
+        if not order:
+            return [None] * number
+        chosen: list[str | None] = [order[index % len(order)] for index in range(number)]
+        self._zones.update(zone for zone in chosen if zone is not None)
+        return chosen
+
+
+def _places(left: list[list[float]], need: list[float], weights: list[float]) -> list[int]:
+    """New nodes that have room, those whose room is most like what is asked for first."""
+    if len(left) == 1:
+        return [0] if all(have >= asked for have, asked in zip(left[0], need, strict=True)) else []
+    places = [
+        (-sum(have * weight for have, weight in zip(room, weights, strict=True)), index)
+        for index, room in enumerate(left)
+        if all(have >= asked for have, asked in zip(room, need, strict=True))
+    ]
+    return [index for _, index in sorted(places)]
 
 
 def unit_prices(room: Floats, price: Floats, asked: Floats) -> Floats:

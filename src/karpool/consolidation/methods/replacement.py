@@ -431,21 +431,22 @@ def purchase_several(
     parts: Iterable[Pods],
     ceiling: float,
     *,
-    within: Requirements | None = None,
+    within: Sequence[Requirements | None] = (),
 ) -> list[PurchasedNode] | None:
     """A node for each part, together below the ceiling whatever is launched; None: there are none.
 
-    Limits of pools are counted over all of them.
+    Limits of pools are counted over all of them. `within`: by part, where alone its node may be.
     """
-    one_node, wanted = state.one_node, list(parts)
-    if len(wanted) == 1:
-        one = cheapest_node(state, rows, wanted[0], ceiling, within=within)
+    one_node, pods_of = state.one_node, list(parts)
+    places = within or [None] * len(pods_of)
+    if len(pods_of) == 1:
+        one = cheapest_node(state, rows, pods_of[0], ceiling, within=places[0])
         return None if isinstance(one, UnplacedShapes) else [one]
     most = ceiling
     limits = one_node.limits()
     found: list[PurchasedNode] = []
-    for part in wanted:
-        bought = cheapest_node(state, rows, part, most, alone=False, within=within)
+    for part, place in zip(pods_of, places, strict=True):
+        bought = cheapest_node(state, rows, part, most, alone=False, within=place)
         if isinstance(bought, UnplacedShapes):
             break
         # Dearer types would break the bound on the sum, so only those like the cheapest are asked for.

@@ -1,8 +1,9 @@
 """Which moves to make: every candidate is looked at, and better combinations than one ranking gives.
 
-Empty nodes go first. Then several ways through the candidates are tried, and the best is kept: each alone,
-away without a replacement, else with cheaper new nodes, in several orders; or groups that waste little
-in new nodes first (`methods/repacking`). Every way ends with what is left in groups, and with nodes that
+Empty nodes go first. Then ways through the candidates are tried, and the best is kept: each alone, away
+without a replacement, else with cheaper new nodes, in several orders; or groups that waste little in new
+nodes first (`methods/repacking`). Where budgets or scores ration what may be disturbed, single nodes give
+more for it; elsewhere groups save more. Both ways end with what is left in groups, and with nodes that
 received pods (`methods/receivers`). Few nodes together are solved exactly (`methods/multi_node`): all
 of them in a small cluster; in a larger one group by group, what a group gave so far taken back if together
 it gives more. The work is bounded by counts, not by time, so that
@@ -11,6 +12,7 @@ the same cluster gives the same plan; a deadline ends it early and what was not 
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -46,8 +48,6 @@ SEVERAL_WAYS_MAX = 300
 IMPROVING_PACKINGS = 1000
 # An improvement that is looked for is at least this share of what the plan saves.
 LEAST_IMPROVEMENT = 0.001
-# Candidates up to which both are tried, single nodes first and groups first: each is a whole pass.
-TWO_WAYS_MAX = 2000
 GROUPS_SMALL = 60  # neighbourhoods that are improved in one round; bounds work
 # Of what a group would gain without any waste, the share that it has to gain to go before single nodes.
 LITTLE_WASTE = 0.75
@@ -128,10 +128,10 @@ class _Search:
         """The best of several ways to go through the candidates, and it is in place."""
         state = self._state
         rows = state.open_candidates()
-        improves = len(rows) <= SMALL
         best: SearchResult | None = None
         nothing_alone = False
-        for number, way in enumerate(self._ways(rows)):
+        self._packings_before = self._multi_node.packings
+        for number, (way, is_grouped) in enumerate(self._ways(rows)):
             if number:
                 if self._deadline.is_over:
                     break
@@ -142,33 +142,48 @@ class _Search:
             if number == 0:
                 # Where none can go alone, none can in another order: each is tried on the cluster as it is.
                 nothing_alone = state.remembers and not result.drafts and state.tries_left > 0
-            if improves and (number == 0 or len(rows) <= TINY):
+            if len(rows) <= TINY or (number == 0 and len(rows) <= SMALL):
                 self._improve(start, result)
                 self._look_again(result)
-            if best is None or result.is_better_than(best):
+            # Where moves are scored, groups must save as much for the same disturbance, wherever one stops.
+            if best is None or (
+                result.is_better_than(best)
+                and (not is_grouped or not self._is_scored or result.dominates(best))
+            ):
                 best = result
         assert best is not None
         state.rewind(start)
         best.drafts = accept_all(state, best.drafts)
-        return best
+        return self._through_receivers(_by_rank(state, rows), best)
+
+    @cached_property
+    def _is_scored(self) -> bool:
+        state = self._state
+        return any(
+            state.policies[pool].is_scored for pool in {state.pool_of[row] for row in state.candidates}
+        )
 
     def _ways(self, rows: Int64s) -> Iterator["_Way"]:
         state = self._state
         by_rank = _by_rank(state, rows)
-        one_way = len(rows) > TWO_WAYS_MAX
-        if not one_way or self._is_scarce(rows):
-            yield lambda nothing_alone: self._through_receivers(by_rank, self._each_alone(by_rank))
-        if not one_way or not self._is_scarce(rows):
-            yield lambda nothing_alone: self._repacked(by_rank)
-        if len(rows) > SEVERAL_WAYS_MAX:
-            return
-        yield lambda nothing_alone: self._batch_first(by_rank, nothing_alone)
-        yield (
-            lambda nothing_alone: (
-                None if nothing_alone else self._each_alone(_by_savings_for_room(state, rows))
-            )
-        )
-        yield lambda nothing_alone: None if nothing_alone else self._each_alone(_by_price(state, rows))
+        several = len(rows) <= SEVERAL_WAYS_MAX
+        groups_first = not self._is_scored and not self._is_scarce(rows)
+        if several or not groups_first:
+            yield lambda nothing_alone: self._each_alone(by_rank), False
+        if several:
+            yield lambda nothing_alone: self._batch_first(by_rank, nothing_alone), False
+            for order in (_by_savings_for_room, _by_price):
+                yield partial(self._in_order, order), False
+        if several or groups_first:
+            yield lambda nothing_alone: self._repacked(by_rank, LITTLE_WASTE), True
+        if several and groups_first:
+            yield lambda nothing_alone: self._repacked(by_rank, 0.0), True
+
+    def _in_order(
+        self, order: Callable[[PlanningState, Int64s], list[int]], nothing_alone: bool
+    ) -> SearchResult | None:
+        state = self._state
+        return None if nothing_alone else self._each_alone(order(state, state.open_candidates()))
 
     def _is_scarce(self, rows: Int64s) -> bool:
         """Whether budgets let fewer than half of the candidates go: then each should save much by itself."""
@@ -180,13 +195,13 @@ class _Search:
         )
         return 2 * allowed < len(rows)
 
-    def _repacked(self, order: Sequence[int]) -> SearchResult:
-        """What wastes little in groups first, then each alone, then any group that saves something."""
+    def _repacked(self, order: Sequence[int], least: float) -> SearchResult:
+        """Groups that gain this share of what they could first, then each alone, then any other group."""
         first = SearchResult()
-        self._repacking.compute_moves(order, self._deadline, first, least=LITTLE_WASTE)
+        self._repacking.compute_moves(order, self._deadline, first, least=least)
         result = self._each_alone([row for row in order if not self._state.gone[row]])
         result.drafts[:0] = first.drafts
-        return self._through_receivers(order, result)
+        return result
 
     def _through_receivers(self, order: Sequence[int], result: SearchResult) -> SearchResult:
         self._repacking.compute_moves(order, self._deadline, result)
@@ -241,7 +256,6 @@ class _Search:
         unrestricted = sorted(
             (row for row in state.candidates.tolist() if is_unrestricted(state, row)), key=state.by_name
         )
-        self._packings_before = self._multi_node.packings
         for _ in range(ROUNDS):
             improved = False
             for group in _neighbourhoods(state, result, unrestricted):
@@ -282,7 +296,8 @@ class _Search:
         return False
 
 
-_Way = Callable[[bool], SearchResult | None]  # told that no candidate can go alone; None: as the first way
+# Told that no candidate can go alone (None: as the first way); and whether it begins with groups.
+_Way = tuple[Callable[[bool], SearchResult | None], bool]
 
 
 def _by_rank(state: PlanningState, rows: Int64s) -> list[int]:

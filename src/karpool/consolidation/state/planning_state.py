@@ -42,7 +42,7 @@ from karpool.packing.new_nodes.pack_result import PendingPod, PlannedNode
 from karpool.packing.pool_reasons import show_pool
 from karpool.packing.relocation import relocation as relocating
 from karpool.packing.relocation.relocation import Relocation
-from karpool.packing.relocation.single_node import SingleNodePacker
+from karpool.packing.relocation.single_node import FittingTypes, SingleNodePacker
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import PodPlacement, Room
 
@@ -405,10 +405,8 @@ class PlanningState:
         """What the relocation holds at the moment is this draft, and it stays.
 
         `arrived_elsewhere`: all that was placed, where that is more than the pods of the draft."""
-        for fitting, own_pods in draft.new:
-            zones = fitting.state.requirements.get(ZONE)
-            if zones is not None and not zones.complement and len(zones.values) == 1:
-                self.relocation.add_new(own_pods, next(iter(zones.values)))
+        if not self.relocation.expects_new:
+            self.expect_new(draft.new)
         self.relocation.commit()
         if self.stage not in self._kept_stages:
             self._tried.pop(self.stage, None)
@@ -424,6 +422,13 @@ class PlanningState:
             fewer = bill.without(self.fleet, (self.view.machines[row].billed for row in draft.rows))
             coming = (bill.kind_of(fitting.pool, fitting.options(1)[0]) for fitting, _ in draft.new)
             self.fleet = bill.with_more(fewer, coming)
+
+    def expect_new(self, new: Iterable[tuple[FittingTypes, Pods]]) -> None:
+        """Count the pods of new nodes in the zones that they come in, until the trial ends."""
+        for fitting, pods in new:
+            zones = fitting.state.requirements.get(ZONE)
+            if zones is not None and not zones.complement and len(zones.values) == 1:
+                self.relocation.add_new(pods, next(iter(zones.values)))
 
     @contextmanager
     def trial(self) -> Iterator[None]:

@@ -207,6 +207,11 @@ class Relocation:
         asked = self._asked[number]
         return asked.restricted or _takes_devices(asked)
 
+    def counts(self, number: int) -> bool:
+        """Whether topology restricts where a pod of the shape goes, or counts it where it is."""
+        asked = self._asked[number]
+        return asked.rules is not None and (asked.restricted or asked.tells)
+
     def admits(self, number: int) -> Bools:
         """By position: whether labels, taints, volumes and ports let the shape in."""
         return self._asked[number].admitted
@@ -333,6 +338,11 @@ class Relocation:
                 assert code is not None
                 self._count_in_zone(asked, code, count)
                 self._log.append(_Step(len(self.order), asked, count, (), code))
+
+    @property
+    def expects_new(self) -> bool:
+        """Whether pods of new nodes were counted since anything was committed."""
+        return any(step.zone is not None for step in self._log)
 
     def _count_in_zone(self, asked: _Asked, zone: int, pods: int) -> None:
         assert self._topology is not None and asked.rules is not None
