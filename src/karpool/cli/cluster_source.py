@@ -12,9 +12,16 @@ from typing import Any
 from karpool.cli.options.cluster import ClusterOptions
 from karpool.cli.output.text import note, pluralize
 from karpool.cluster.aspects import Aspect
-from karpool.cluster.changes import ADDED, UNREADABLE, ObjectChange, change_of_raw, is_selected
+from karpool.cluster.changes import (
+    ADDED,
+    UNREADABLE,
+    ObjectChange,
+    change_of_raw,
+    flattened,
+    identity,
+    is_selected,
+)
 from karpool.cluster.cluster import Cluster
-from karpool.cluster.cluster_room import flattened, identity
 from karpool.cluster.snapshot import Snapshot
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import ObjectPage, Report, SkippedObject, identity_of, log_bad_objects

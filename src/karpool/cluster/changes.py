@@ -1,6 +1,6 @@
 """What is told about the objects of a kind, whoever delivers it: an informer, one list, or a file."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -90,3 +90,24 @@ def is_selected(raw: Mapping[str, Any], key: ObjectKey, selection: ListOptions) 
         if (fields.get(name.rstrip("!")) == value) == negated:
             return False
     return True
+
+
+def flattened(objects: Iterable[Any]) -> Iterable[Any]:
+    for raw in objects:
+        if isinstance(raw, Mapping) and str(raw.get("kind", "")).endswith("List") and "items" in raw:
+            kind = str(raw["kind"]).removesuffix("List")
+            for item in raw["items"] or ():
+                # Items of a typed list do not repeat their kind.
+                yield {"kind": kind, **item} if kind and isinstance(item, Mapping) else item
+        else:
+            yield raw
+
+
+def identity(raw: Any) -> tuple[str, ObjectKey]:
+    """Kind and key of an object that may be anything."""
+    if not isinstance(raw, Mapping):
+        return "", ObjectKey("", "")
+    metadata = raw.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    name, namespace = str(metadata.get("name", ""))[:253], str(metadata.get("namespace", ""))[:253]
+    return str(raw.get("kind", ""))[:253], ObjectKey(namespace, name)

@@ -7,14 +7,21 @@ stands in `kinds`. Snapshots may be read anywhere.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from karpool.cluster import kinds
 from karpool.cluster.aspects import Aspect, NotWatched
-from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange, change_of_raw, is_selected
-from karpool.cluster.cluster_room import ClusterRoom, flattened, identity
+from karpool.cluster.changes import (
+    DELETED,
+    UNREADABLE,
+    ObjectChange,
+    change_of_raw,
+    flattened,
+    identity,
+    is_selected,
+)
+from karpool.cluster.cluster_room import ClusterRoom
 from karpool.cluster.expected_rows import ExpectedRows
 from karpool.cluster.held_objects import HeldObjects
 from karpool.cluster.kinds import ClusterKind, kinds_of
@@ -26,6 +33,16 @@ from karpool.cluster.nodes.expected import DaemonOverhead
 from karpool.cluster.nodes.node_facts import ClaimFacts, node_facts
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.nodes.state_node_store import StateNodeStore
+from karpool.cluster.object_readers import (
+    ObjectReader,
+    and_then,
+    both_readers,
+    holder,
+    noted_problem,
+    of_drivers,
+    of_room,
+    unreadable_as_none,
+)
 from karpool.cluster.pods.budget_store import BudgetStore, QuotaStore
 from karpool.cluster.pods.buffer_store import BufferStore
 from karpool.cluster.pods.disruption_store import PodDisruptionStore
@@ -48,15 +65,6 @@ from karpool.model.kubernetes.workload import pod_template
 from karpool.packing.tables.room import Room
 
 LeftOut = Callable[[ObjectKey, Pod], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """What to do with the objects of one kind."""
-
-    put: Callable[[ObjectKey, Any, float], None]
-    drop: Callable[[ObjectKey, float], None]
-    unreadable: Callable[[ObjectKey, bytes, Invalid, float], None]
 
 
 class Cluster:
@@ -272,24 +280,24 @@ class Cluster:
 
     # Readers
 
-    def _reader(self, kind: ClusterKind) -> _Reader:
-        noted = self._noted(kind)
+    def _reader(self, kind: ClusterKind) -> ObjectReader:
+        noted = noted_problem(self.problems, kind)
         match kind:
             case kinds.NODES:
-                return _Reader(self._put_node, self._drop_node, noted)
+                return ObjectReader(self._put_node, self._drop_node, noted)
             case kinds.PODS:
-                return _Reader(self._put_pod, self._drop_pod, self._hold_pod)
+                return ObjectReader(self._put_pod, self._drop_pod, self._hold_pod)
             case kinds.NODECLAIMS:
-                return _Reader(self._put_claim, self._drop_claim, noted)
+                return ObjectReader(self._put_claim, self._drop_claim, noted)
             case kinds.NODEPOOLS:
-                return _Reader(
+                return ObjectReader(
                     lambda key, pool, now: self._pools.put_pool(pool, now),
                     lambda key, now: self._pools.drop_pool(key.name),
                     lambda key, raw, error, now: self._pools.unreadable(key.name, error.reason),
                 )
             case _ if kind in kinds.NODE_CLASS_KINDS:
                 group, name = kind.resource.group, kind.resource.kind
-                return _Reader(
+                return ObjectReader(
                     lambda key, node_class, now: self._pools.put_class(
                         NodeClassRef(group=group, kind=name, name=key.name), node_class
                     ),
@@ -299,57 +307,57 @@ class Cluster:
                     noted,
                 )
             case kinds.DAEMONSETS:
-                return _Reader(self._put_daemon_set, self._drop_daemon_set, noted)
+                return ObjectReader(self._put_daemon_set, self._drop_daemon_set, noted)
             case kinds.BUDGETS:
-                return _Reader(
+                return ObjectReader(
                     lambda key, budget, now: self._budgets.put(key, budget),
                     lambda key, now: self._budgets.drop(key),
                     lambda key, raw, error, now: self._budgets.close_namespace(key, error),
                 )
             case kinds.STOCK_EVENTS:
-                return _Reader(
+                return ObjectReader(
                     lambda key, event, now: self._stock.put(key, event), lambda key, now: None, noted
                 )
             case kinds.NODE_GROUP_STATUS:
-                return _Reader(
+                return ObjectReader(
                     lambda key, status, now: self._groups.put_status(status, now),
                     lambda key, now: self._groups.drop_status(),
                     noted,
                 )
             case kinds.RESOURCE_QUOTAS:
-                return _Reader(
+                return ObjectReader(
                     lambda key, quota, now: self._quotas.put(key, quota),
                     lambda key, now: self._quotas.drop(key),
                     noted,
                 )
             case _ if kind in kinds.OWNED_KINDS:
                 plural = kind.resource.plural
-                return _Reader(
+                return ObjectReader(
                     lambda key, owned, now: self.owners.tell(plural, key, owned.metadata),
                     lambda key, now: self.owners.forget(plural, key),
                     noted,
                 )
             case kinds.NAMESPACES | kinds.CLAIMS | kinds.VOLUMES | kinds.STORAGE_CLASSES | kinds.CSI_NODES:
-                return self._of_room(kind)
+                return of_room(self.room, kind)
             case kinds.SCALE_UPS:
-                return self._reserving(self._holder(kind))
+                return and_then(self._holder(kind), self._reserve_nodes)
             case kinds.CAPACITY_BUFFERS | kinds.CAPACITY_BUFFERS_BETA:
                 buffers, version = self._buffers, kind.resource.version
-                return _Reader(
+                return ObjectReader(
                     lambda key, buffer, now: buffers.put(version, key, buffer),
                     lambda key, now: buffers.drop(version, key),
                     lambda key, raw, error, now: buffers.unreadable(version, key, error.reason),
                 )
             case kinds.POD_TEMPLATES | kinds.DEPLOYMENTS | kinds.REPLICA_SETS | kinds.STATEFUL_SETS:
                 templates, name = self._buffers, kind.resource.kind
-                return _Reader(
+                return ObjectReader(
                     lambda key, raw, now: templates.put_template(name, key, raw),
                     lambda key, now: templates.drop_template(name, key),
                     noted,
                 )
             case kinds.NODE_OVERLAYS:
                 overlays = self.market.overlays
-                return _Reader(
+                return ObjectReader(
                     lambda key, overlay, now: overlays.put(overlay),
                     lambda key, now: overlays.drop(key.name),
                     lambda key, raw, error, now: overlays.unreadable(key.name, error.reason),
@@ -361,74 +369,18 @@ class Cluster:
                 | kinds.DEVICE_CLASSES
                 | kinds.DEVICE_TAINT_RULES
             ):
-                return self._of_drivers(kind)
+                return of_drivers(self.room, kind)
             case kinds.GPU_RESOURCE_QUOTAS:
-                held = self._holder(kind)
-                return replace(held, unreadable=self._held_as_none(held))
+                return unreadable_as_none(self._holder(kind))
             case kinds.GPUS:
-                return _both(self._of_room(kind), self._holder(kind))
+                return both_readers(of_room(self.room, kind), self._holder(kind))
         return self._holder(kind)
 
-    def _of_room(self, kind: ClusterKind) -> _Reader:
-        sink = self.room.reader(kind.resource.kind)
-        return _Reader(
-            lambda key, obj, now: sink.upsert(obj),
-            lambda key, now: sink.remove(key.namespace, key.name),
-            lambda key, raw, error, now: sink.unreadable(key, raw, error),
-        )
+    def _holder(self, kind: ClusterKind) -> ObjectReader:
+        return holder(self._held, self.problems, kind)
 
-    def _of_drivers(self, kind: ClusterKind) -> _Reader:
-        room, name = self.room, kind.resource.kind
-        return _Reader(
-            lambda key, obj, now: room.put_dra(name, key, obj),
-            lambda key, now: room.drop_dra(name, key),
-            lambda key, raw, error, now: room.close_dra(name, key, error.reason),
-        )
-
-    def _holder(self, kind: ClusterKind) -> _Reader:
-        """Held as it is, for those who can read it."""
-        self._held.hold(kind)
-
-        def put(key: ObjectKey, obj: Any, now: float) -> None:
-            self._held.put(kind, key, obj)
-            self.problems.clear(kind.resource.kind, str(key))
-
-        def drop(key: ObjectKey, now: float) -> None:
-            self._held.drop(kind, key)
-            self.problems.clear(kind.resource.kind, str(key))
-
-        return _Reader(put, drop, self._noted(kind))
-
-    def _held_as_none(self, held: _Reader) -> Callable[[ObjectKey, bytes, Invalid, float], None]:
-        """It is there, and nobody can tell what it says."""
-
-        def note(key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
-            held.put(key, None, now)
-            held.unreadable(key, raw, error, now)
-
-        return note
-
-    def _reserving(self, held: _Reader) -> _Reader:
-        def reserve() -> None:
-            self._nodes.reserve(*reserved_by(self._held.of(kinds.SCALE_UPS).values()))
-
-        def put(key: ObjectKey, obj: Any, now: float) -> None:
-            held.put(key, obj, now)
-            reserve()
-
-        def drop(key: ObjectKey, now: float) -> None:
-            held.drop(key, now)
-            reserve()
-
-        return _Reader(put, drop, held.unreadable)
-
-    def _noted(self, kind: ClusterKind) -> Callable[[ObjectKey, bytes, Invalid, float], None]:
-        """What was known of it stays, and the problem is said."""
-
-        def note(key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
-            self.problems.add(kind.resource.kind, str(key), error)
-
-        return note
+    def _reserve_nodes(self) -> None:
+        self._nodes.reserve(*reserved_by(self._held.of(kinds.SCALE_UPS).values()))
 
     # Nodes and claims
 
@@ -585,15 +537,3 @@ class Cluster:
             blocked=MappingProxyType(dict(self.room.blocked)),
             complete=self.room.complete,
         )
-
-
-def _both(first: _Reader, second: _Reader) -> _Reader:
-    def put(key: ObjectKey, obj: Any, now: float) -> None:
-        second.put(key, obj, now)
-        first.put(key, obj, now)
-
-    def drop(key: ObjectKey, now: float) -> None:
-        first.drop(key, now)
-        second.drop(key, now)
-
-    return _Reader(put, drop, first.unreadable)

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange
+from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange, flattened, identity
 from karpool.cluster.devices.device_store import DeviceStore, DeviceUse, HeldDevices, held_devices
 from karpool.cluster.devices.dra_store import DraStore
 from karpool.cluster.kinds import Namespace
@@ -474,27 +474,6 @@ class ClusterRoom:
                 self._kinds[kind].upsert(decode(raw, self._kinds[kind].struct))
             except Invalid as error:
                 self._kinds[kind].unreadable(key, msgspec.json.encode(raw), error)
-
-
-def flattened(objects: Iterable[Any]) -> Iterable[Any]:
-    for raw in objects:
-        if isinstance(raw, Mapping) and str(raw.get("kind", "")).endswith("List") and "items" in raw:
-            kind = str(raw["kind"]).removesuffix("List")
-            for item in raw["items"] or ():
-                # Items of a typed list do not repeat their kind.
-                yield {"kind": kind, **item} if kind and isinstance(item, Mapping) else item
-        else:
-            yield raw
-
-
-def identity(raw: Any) -> tuple[str, ObjectKey]:
-    """Kind and key of an object that may be anything."""
-    if not isinstance(raw, Mapping):
-        return "", ObjectKey("", "")
-    metadata = raw.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
-    name, namespace = str(metadata.get("name", ""))[:253], str(metadata.get("namespace", ""))[:253]
-    return str(raw.get("kind", ""))[:253], ObjectKey(namespace, name)
 
 
 def _checked(row: NodeRow) -> NodeRow:

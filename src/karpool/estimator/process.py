@@ -223,7 +223,7 @@ def member_client(config: ClusterConfig, *, options: EstimatorOptions, clock: Cl
 
 def _of_folder(path: Path) -> list[ClusterConfig]:
     # Mounted secrets hold their files a second time under names with two dots.
-    files = sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
+    files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
     return [kubeconfig.load(file, cluster=_cluster_of(file)) for file in files]
 
 

@@ -81,22 +81,26 @@ def list_(region: str, family: str, gpu: bool, catalogue: Path | None, output: s
         for instance_type in found.types.values()
         if (not family or _is_of_family(instance_type, family)) and (not gpu or instance_type.gpu is not None)
     ]
-    types.sort(key=lambda each: (each.capacity.get(resources.CPU, 0), each.name))
+    types.sort(key=lambda instance_type: (instance_type.capacity.get(resources.CPU, 0), instance_type.name))
     if output in ("json", "yaml"):
-        content = {**_head(found), "items": [_described(found, each) for each in types]}
+        content = {**_head(found), "items": [_described(found, instance_type) for instance_type in types]}
         emit(machine("InstanceTypeList", content, output))
         return
     shown = [
         [
-            each.name,
-            resources.show_rounded(resources.CPU, each.capacity.get(resources.CPU, 0)),
-            resources.show_rounded(resources.MEMORY, each.allocatable.get(resources.MEMORY, 0)),
-            _gpus(each),
-            _money(_least(each, ON_DEMAND)),
-            _money(_least(each, SPOT)),
-            *([",".join(sorted({offering.zone for offering in each.offerings}))] if output == "wide" else []),
+            instance_type.name,
+            resources.show_rounded(resources.CPU, instance_type.capacity.get(resources.CPU, 0)),
+            resources.show_rounded(resources.MEMORY, instance_type.allocatable.get(resources.MEMORY, 0)),
+            _gpus(instance_type),
+            _money(_least(instance_type, ON_DEMAND)),
+            _money(_least(instance_type, SPOT)),
+            *(
+                [",".join(sorted({offering.zone for offering in instance_type.offerings}))]
+                if output == "wide"
+                else []
+            ),
         ]
-        for each in types
+        for instance_type in types
     ]
     header = [
         "TYPE",

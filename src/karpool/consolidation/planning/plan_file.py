@@ -73,7 +73,7 @@ def finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and math.isinf(value):
         return math.copysign(1.7976931348623157e308, value)
     return value

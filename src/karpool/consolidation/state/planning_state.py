@@ -309,7 +309,7 @@ class PlanningState:
         progress = bool(left)
         while progress:  # a pod may have waited for another to come
             progress = False
-            for shape in [each for each in left if relocation.is_restricted(each)]:
+            for shape in [other for other in left if relocation.is_restricted(other)]:
                 homes = relocation.place(shape, left[shape])
                 placed += ((shape, row, pods) for row, pods in homes)
                 if homes:

@@ -138,7 +138,7 @@ def cheaper_is_never_worse(
     def cases() -> Iterator[str | None]:
         for k, price, disruption, cost, total in _one_node_in_pools(thresholds, prices, nodes_max):
             approved_at: int | None = None
-            for new in sorted((each for each in prices if each < price), reverse=True):
+            for new in sorted((other_price for other_price in prices if other_price < price), reverse=True):
                 ok = approves(k, price - new, disruption, cost, total)
                 if approved_at is None and ok:
                     approved_at = new

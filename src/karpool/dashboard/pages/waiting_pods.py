@@ -159,8 +159,10 @@ def pod_detail(cluster: str, pod: PodExplanation, traces: PodTraces, now: float)
         open_nodes=pod.open_nodes,
         said=[_remark(remark, now) for remark in pod.remarks],
         obstacles=[
-            ObstacleRow(nodes=each.nodes, reason=each.reason, detail=each.detail, remedy=each.remedy)
-            for each in pod.obstacles[:ROWS_MAX]
+            ObstacleRow(
+                nodes=obstacle.nodes, reason=obstacle.reason, detail=obstacle.detail, remedy=obstacle.remedy
+            )
+            for obstacle in pod.obstacles[:ROWS_MAX]
         ],
         offers=[
             OfferRow(

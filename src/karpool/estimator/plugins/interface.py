@@ -168,8 +168,8 @@ def merge_results(
     if not verdicts:
         return MergedEstimate(UNLIMITED, EstimateCode.NOOPERATION, ("plugin results are empty",))
     sources = [verdict.estimate for verdict in verdicts if verdict.role is PluginRole.SOURCE]
-    limits = [each.estimate for each in verdicts if each.role is PluginRole.LIMIT]
-    parts = added_once(each for each in verdicts if each.role is PluginRole.SOURCE)
+    limits = [verdict.estimate for verdict in verdicts if verdict.role is PluginRole.LIMIT]
+    parts = added_once(verdict for verdict in verdicts if verdict.role is PluginRole.SOURCE)
     value = UNLIMITED
     if any(source.code in _OPINIONS for source in sources):
         value = min(value, sum(part.amount for part in parts))

@@ -81,15 +81,15 @@ class ClusterAutoscalerProvider:
         market = question.snapshot.market
         billing = market.launch_billing()
         for room in self._after_others(question):
-            each = _per_node(room, shape)
-            coming, new = each * room.coming, each * room.new
+            per_node = _per_node(room, shape)
+            coming, new = per_node * room.coming, per_node * room.new
             if left is not None:
                 coming = min(coming, left)
                 new = min(new, left - coming)
                 left -= coming + new
             if coming:
                 parts.append(CapacityPart(in_flight(self.name, room.status.name), min(coming, UNLIMITED)))
-            parts.append(self._part(room, new, each, shape, billing=billing, market=market))
+            parts.append(self._part(room, new, per_node, shape, billing=billing, market=market))
         return Estimate(min(sum(part.amount for part in parts), UNLIMITED), parts=tuple(parts))
 
     def estimate_components(self, question: EstimateQuestion) -> Estimate:
@@ -128,7 +128,7 @@ class ClusterAutoscalerProvider:
         self,
         room: NodeGroupRoom,
         amount: int,
-        each: int,
+        per_node: int,
         shape: PodShape,
         *,
         billing: LaunchBilling,
@@ -137,8 +137,8 @@ class ClusterAutoscalerProvider:
         reasons: tuple[str, ...] = ()
         if not amount:
             why = room.refusal or ("" if room.new else f"maxSize {room.status.max_size} reached")
-            reasons = (why or _why_not(room, shape),) if why or not each else ()
-        nodes = -(-amount // each) if each else 0
+            reasons = (why or _why_not(room, shape),) if why or not per_node else ()
+        nodes = -(-amount // per_node) if per_node else 0
         labels = room.rows[0].labels if nodes else {}
         zone, capacity_type = labels.get(ZONE, ""), capacity_type_of(labels) or ON_DEMAND
         price = market.list_price({**labels, INSTANCE_TYPE: room.instance_type}) if nodes else None
@@ -152,7 +152,7 @@ class ClusterAutoscalerProvider:
             price_per_hour=cost.per_hour,
             list_price_per_hour=cost.list_per_hour,
             reasons=reasons,
-            may_pass=bool(reasons) and bool(each),
+            may_pass=bool(reasons) and bool(per_node),
         )
 
     # What is left
@@ -196,8 +196,8 @@ class ClusterAutoscalerProvider:
         ]
 
     def _tell(self, current: dict[str, LaunchFailure]) -> None:
-        begun = [each for name, each in current.items() if name not in self._told]
-        ended = [each for name, each in self._told.items() if name not in current]
+        begun = [failure for name, failure in current.items() if name not in self._told]
+        ended = [failure for name, failure in self._told.items() if name not in current]
         self._told = current
         for tell in self.on_failures if begun or ended else ():
             tell(begun, ended)
@@ -239,11 +239,11 @@ def _take(
     for group in wanted:
         rest = group.replicas
         for index, room in enumerate(left):
-            each = _per_node(room, group.shape)
-            if not each or not rest:
+            per_node = _per_node(room, group.shape)
+            if not per_node or not rest:
                 continue
-            nodes = min(-(-rest // each), room.coming + room.new)
-            rest -= min(rest, nodes * each)
+            nodes = min(-(-rest // per_node), room.coming + room.new)
+            rest -= min(rest, nodes * per_node)
             coming = min(nodes, room.coming)
             left[index] = replace(room, coming=room.coming - coming, new=room.new - (nodes - coming))
         if rest and not partly:

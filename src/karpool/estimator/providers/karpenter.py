@@ -268,9 +268,9 @@ class KarpenterProvider:
         if any(node.twin for node in coming):
             amounts = _without_twins(amounts, question, coming, shape)
         by_pool: dict[str, int] = {}
-        for each, amount in zip(coming, amounts.tolist(), strict=True):
+        for node, amount in zip(coming, amounts.tolist(), strict=True):
             if amount:
-                by_pool[each.pool] = by_pool.get(each.pool, 0) + amount
+                by_pool[node.pool] = by_pool.get(node.pool, 0) + amount
         return [
             CapacityPart(in_flight(self.name, pool), min(amount, UNLIMITED))
             for pool, amount in by_pool.items()

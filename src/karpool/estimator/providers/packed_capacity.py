@@ -74,7 +74,7 @@ def packed(
     moment, existing = stage.moment, question.existing
     most = existing + PODS_MAX
     pods = most if wanted is None else min(wanted, most)
-    whole = question.room.without([each.twin for each in moment.coming if each.twin])
+    whole = question.room.without([node.twin for node in moment.coming if node.twin])
     packing = stage.pack(_many(shape, pods), _joined(whole, moment))
     rows = {
         incoming_node.row.name: in_flight(stage.provider, incoming_node.pool)

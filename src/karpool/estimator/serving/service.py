@@ -312,14 +312,14 @@ def _asked_by(context: Context) -> dict[str, str]:
     """What the caller said of its question: the object it is about, and the decision it is part of."""
     names = {"object": "object", HEADER: KEY}
     return {
-        names[name]: "".join(each for each in value[:_NOTE_MAX] if each.isprintable())
+        names[name]: "".join(character for character in value[:_NOTE_MAX] if character.isprintable())
         for name, value in context.invocation_metadata() or ()
         if name in names and isinstance(value, str)
     }
 
 
 async def _abort(context: Context, status: grpc.StatusCode, message: str) -> bytes:
-    printable = "".join(each if each.isprintable() else " " for each in message[:_DETAILS_MAX])
+    printable = "".join(character if character.isprintable() else " " for character in message[:_DETAILS_MAX])
     await context.abort(status, printable)
 
 

@@ -103,7 +103,7 @@ def _plain(value: Any) -> Any:
         }
         return {key: each for key, each in fields.items() if each not in (None, {}, [], "")}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value
 
 

@@ -235,8 +235,8 @@ class Contract:
     def bill(self, fleet: Fleet) -> ContractBill:
         left, beyond = self._drawn(fleet)
         uses = tuple(
-            CommitmentUse(each.name, each.here - rest, each.here, each.unit.value)
-            for each, rest in zip(self.commitments, left, strict=True)
+            CommitmentUse(commitment.name, commitment.here - rest, commitment.here, commitment.unit.value)
+            for commitment, rest in zip(self.commitments, left, strict=True)
         )
         # The places of reserved capacity are billed like machines; what they cost is not paid twice.
         paid = fsum(commitment.per_hour for commitment in self.commitments if commitment.place is None)
@@ -282,7 +282,7 @@ class Contract:
 
     def _drawn(self, fleet: Fleet) -> tuple[list[float], float]:
         """What is left of each commitment, and what is paid beyond them."""
-        left = [each.here for each in self.commitments]
+        left = [commitment.here for commitment in self.commitments]
         billed = {kind: float(count) for kind, count in fleet.items() if count > 0}
         for index, commitment in enumerate(self.commitments):
             if commitment.place is not None:

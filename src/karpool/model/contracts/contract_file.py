@@ -150,11 +150,15 @@ def contract_from(document: dict[Any, Any]) -> Contract:
         tuple(
             sorted(
                 (
-                    each
-                    for each, entry in zip(commitments, written.commitments, strict=True)
+                    commitment
+                    for commitment, entry in zip(commitments, written.commitments, strict=True)
                     if _is_ours(entry.accounts, written.account)
                 ),
-                key=lambda each: (order.index(each.kind), not each.scope.zones, each.name),
+                key=lambda commitment: (
+                    order.index(commitment.kind),
+                    not commitment.scope.zones,
+                    commitment.name,
+                ),
             )
         ),
         {cluster: _machines(cluster, machines) for cluster, machines in written.elsewhere.items()},

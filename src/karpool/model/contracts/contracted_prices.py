@@ -180,7 +180,9 @@ class ContractedPrices:
     ) -> InstanceType:
         """A type with what one more of it would cost, wherever it is sold."""
         sold = listed if overlaid is None else overlaid
-        before = {(each.zone, each.capacity_type): each.price_per_hour for each in listed.offerings}
+        before = {
+            (offering.zone, offering.capacity_type): offering.price_per_hour for offering in listed.offerings
+        }
         offerings = []
         for offering in sold.offerings:
             price = offering.price_per_hour

@@ -164,7 +164,7 @@ class NodeFilling:
         for index, component in enumerate(chosen):
             if component.replicas < 0:
                 raise Invalid(f"components[{index}].replicas", component.replicas, "must not be negative")
-        groups = [each for each in chosen if each.replicas]
+        groups = [group for group in chosen if group.replicas]
         if self._devices is None and any(self._takes_devices(group.shape) for group in groups):
             self._watch_devices()
         heeds = self._heeds_topology and self._filled is None

@@ -188,7 +188,9 @@ def _bought(
 ) -> tuple[Replicas, ReplicaDivision]:
     """Those that need new nodes: by what could be bought, or the cheapest first."""
     rooms = dict(step.room)
-    parts = {each.name: each.availability.room for each in chosen if each.availability is not None}
+    parts = {
+        cluster.name: cluster.availability.room for cluster in chosen if cluster.availability is not None
+    }
     result, left = dict(step.kept), step.target
     if task.room_order is RoomOrder.BY_PRICE:
         known = {name: part.price_per_hour for name, part in parts.items() if part is not None}

@@ -40,7 +40,7 @@ def _canonical(value: Any) -> Any:
         kept = {key: _canonical(item) for key, item in value.items()}
         return {key: item for key, item in kept.items() if item not in (None, "", [], {}, 0, False)}
     if isinstance(value, list):
-        return sorted((_canonical(item) for item in value), key=lambda each: json.dumps(each, sort_keys=True))
+        return sorted((_canonical(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
     return value
 
 
