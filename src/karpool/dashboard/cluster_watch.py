@@ -203,8 +203,8 @@ class DashboardCluster:
     def failing_pools(self) -> dict[str, str]:
         """Pools that do not deliver at present, and why."""
         now, failures = self.clock.now(), self.cluster.failures
-        found = {pool: failures.of_pool(pool, now) for pool in self.view().pool_objects}
-        return {pool: str(failure) for pool, failure in found.items() if failure is not None}
+        failing = {pool: failures.of_pool(pool, now) for pool in self.view().pool_objects}
+        return {pool: str(failure) for pool, failure in failing.items() if failure is not None}
 
     def price_gaps(self) -> Sequence[str]:
         """Why prices are not known; worked out once for every view."""

@@ -187,11 +187,13 @@ def _planned_sets(provider: CapacityProvider, question: EstimateQuestion, wanted
 
 
 def _by_name(parts: Iterable[CapacityPart]) -> dict[str, CapacityPart]:
-    found: dict[str, CapacityPart] = {}
+    parts_by_name: dict[str, CapacityPart] = {}
     for part in parts:
-        known = found.get(part.name)
-        found[part.name] = part if known is None else replace(known, amount=known.amount + part.amount)
-    return found
+        earlier = parts_by_name.get(part.name)
+        parts_by_name[part.name] = (
+            part if earlier is None else replace(earlier, amount=earlier.amount + part.amount)
+        )
+    return parts_by_name
 
 
 def _place(part: CapacityPart, planned: CapacityPart | None, *, unknown: bool) -> CapacityPlace:
@@ -216,14 +218,14 @@ def _place(part: CapacityPart, planned: CapacityPart | None, *, unknown: bool) -
 
 def _limits(outcome: MergedEstimate, wanted: int) -> Iterable[str]:
     for verdict in outcome.verdicts:
-        found = verdict.estimate
+        estimate = verdict.estimate
         if (
             verdict.role is PluginRole.LIMIT
-            and found.code in (EstimateCode.SUCCESS, EstimateCode.UNSCHEDULABLE)
-            and found.value < wanted
+            and estimate.code in (EstimateCode.SUCCESS, EstimateCode.UNSCHEDULABLE)
+            and estimate.value < wanted
         ):
-            why = f" ({'; '.join(found.reasons)})" if found.reasons else ""
-            yield f"{verdict.plugin} allows {found.value} of {wanted}{why}"
+            why = f" ({'; '.join(estimate.reasons)})" if estimate.reasons else ""
+            yield f"{verdict.plugin} allows {estimate.value} of {wanted}{why}"
 
 
 def _may_pass(refusals: Iterable[Infeasible[FitReason]]) -> bool:

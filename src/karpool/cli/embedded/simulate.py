@@ -204,11 +204,11 @@ def _hush() -> None:
 
 
 def _chosen(variants: list[Named], names: Sequence[str]) -> list[Named]:
-    known = [variant.name for variant in variants]
+    variant_names = [variant.name for variant in variants]
     for name in names:
-        if name not in known:
+        if name not in variant_names:
             raise click.UsageError(
-                f"--variant: {name!r} is not in the scenario; there are {', '.join(known)}"
+                f"--variant: {name!r} is not in the scenario; there are {', '.join(variant_names)}"
             )
     return [named for named in variants if not names or named.name in names]
 
@@ -317,8 +317,8 @@ def unmet(expected: Sequence[Expectation], result: Result) -> list[str]:
         if low or high:
             limit = f"at least {expectation.least:g}" if low else f"at most {expectation.most:g}"
             why = f" ({expectation.why})" if expectation.why else ""
-            given = shown(expectation.figure, value)
-            lines.append(f"{result.variant}: {titled(expectation.figure)} is {given}, not {limit}{why}")
+            actual = shown(expectation.figure, value)
+            lines.append(f"{result.variant}: {titled(expectation.figure)} is {actual}, not {limit}{why}")
     return lines
 
 

@@ -24,8 +24,8 @@ def _body(title: str, description: str, results: Sequence[Result], broken: Seque
     yield html_page.text("Cost against disruption", "h2")
     yield cost_and_disruption(results)
     yield html_page.text("Over time", "h2")
-    known = {name: series.title for result in results for name, series in result.series.items()}
-    for name, heading in known.items():
+    titles = {name: series.title for result in results for name, series in result.series.items()}
+    for name, heading in titles.items():
         yield html_page.text(heading.capitalize(), "h3")
         yield over_time(results, name)
     yield html_page.text("Figures", "h2")
@@ -57,8 +57,8 @@ def over_time(results: Sequence[Result], name: str) -> str:
         ]
         step = max(1, -(-len(points) // POINTS_MAX))
         drawn.append(charts.ChartSeries(result.variant, points[::step]))
-    known = next(result.series[name] for result in results if name in result.series)
-    return charts.line_chart(drawn, title=known.title, x_label="hours", y_label=known.unit)
+    first = next(result.series[name] for result in results if name in result.series)
+    return charts.line_chart(drawn, title=first.title, x_label="hours", y_label=first.unit)
 
 
 def cost_and_disruption(results: Sequence[Result]) -> str:

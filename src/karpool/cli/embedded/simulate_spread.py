@@ -37,7 +37,7 @@ def spread(results: Sequence[Result], figure: str) -> FigureSpread | None:
 
 
 def spreads(results: Sequence[Result], figure: str) -> dict[str, FigureSpread | None]:
-    return {variant: spread(found, figure) for variant, found in by_variant(results).items()}
+    return {variant: spread(runs, figure) for variant, runs in by_variant(results).items()}
 
 
 def text(figure: str, found: FigureSpread | None) -> str:
@@ -52,9 +52,9 @@ def table(results: Sequence[Result], names: Sequence[str]) -> tuple[list[str], l
     variants = by_variant(results)
     rows = []
     for name in names:
-        found = spreads(results, name)
-        if any(spread is not None and spread.most for spread in found.values()):
-            rows.append([titled(name), *(text(name, found[variant]) for variant in variants)])
+        by_name = spreads(results, name)
+        if any(spread is not None and spread.most for spread in by_name.values()):
+            rows.append([titled(name), *(text(name, by_name[variant]) for variant in variants)])
     return ["FIGURE", *(variant.upper() for variant in variants)], rows
 
 
@@ -63,15 +63,15 @@ def document(results: Sequence[Result]) -> list[Mapping[str, object]]:
     return [
         {
             "variant": variant,
-            "seeds": [result.seed for result in found],
+            "seeds": [result.seed for result in runs],
             "figures": {
                 name: None
-                if (one := spread(found, name)) is None
+                if (one := spread(runs, name)) is None
                 else {"mean": round(one.mean, 9), "least": round(one.least, 9), "most": round(one.most, 9)}
-                for name in found[0].figures
+                for name in runs[0].figures
             },
         }
-        for variant, found in by_variant(results).items()
+        for variant, runs in by_variant(results).items()
     ]
 
 

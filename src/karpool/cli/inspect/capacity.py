@@ -221,8 +221,8 @@ class _Subject:
 def _subject(
     words: Sequence[str], filename: Path | None, options: CapacityOptions, cluster: ClusterOptions
 ) -> _Subject:
-    given = [bool(words), filename is not None, bool(options.selector)]
-    if sum(given) != 1:
+    sources = [bool(words), filename is not None, bool(options.selector)]
+    if sum(sources) != 1:
         raise click.UsageError("say what: one of -f FILE, pod/NAME or deployment/NAME, and -l LABELS")
     if filename is not None:
         return _Subject(workloads=workloads_of_file(filename, options.namespace, options.template_path))

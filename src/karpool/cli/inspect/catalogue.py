@@ -75,15 +75,15 @@ def regions(provider: str | None, output: str) -> None:
 @_OUTPUT
 def list_(region: str, family: str, gpu: bool, catalogue: Path | None, output: str) -> None:
     """List the types of a region: size, room for pods, GPUs, and the price on demand and as spot."""
-    found = _catalogue(region, catalogue)
+    prices = _catalogue(region, catalogue)
     types = [
         instance_type
-        for instance_type in found.types.values()
+        for instance_type in prices.types.values()
         if (not family or _is_of_family(instance_type, family)) and (not gpu or instance_type.gpu is not None)
     ]
     types.sort(key=lambda instance_type: (instance_type.capacity.get(resources.CPU, 0), instance_type.name))
     if output in ("json", "yaml"):
-        content = {**_head(found), "items": [_described(found, instance_type) for instance_type in types]}
+        content = {**_head(prices), "items": [_described(prices, instance_type) for instance_type in types]}
         emit(machine("InstanceTypeList", content, output))
         return
     shown = [
@@ -112,7 +112,7 @@ def list_(region: str, family: str, gpu: bool, catalogue: Path | None, output: s
         *(["ZONES"] if output == "wide" else []),
     ]
     emit(columns(header, shown))
-    emit(f"\n{found.region}: {pluralize(len(types), 'type')}, prices of {found.as_of or UNKNOWN}")
+    emit(f"\n{prices.region}: {pluralize(len(types), 'type')}, prices of {prices.as_of or UNKNOWN}")
 
 
 @catalogue.command(epilog="Example: karpool catalogue show Standard_D4s_v5 --region westeurope")
@@ -128,18 +128,18 @@ def show(type_name: str, region: str, catalogue: Path | None, output: str) -> No
     if not region and catalogue is None:
         _show_everywhere(type_name, output)
         return
-    found = _catalogue(region, catalogue)
-    instance_type = found.types.get(type_name)
+    prices = _catalogue(region, catalogue)
+    instance_type = prices.types.get(type_name)
     if instance_type is None:
         raise CommandFailed(
-            f"{type_name!r} is not in the catalogue of {found.region}; {_unsized(found, type_name)}"
+            f"{type_name!r} is not in the catalogue of {prices.region}; {_unsized(prices, type_name)}"
         )
     if output in ("json", "yaml"):
-        content = {**_head(found), **_described(found, instance_type)}
+        content = {**_head(prices), **_described(prices, instance_type)}
         emit(machine("InstanceType", content, output))
         return
     labels = _labels(instance_type)
-    lines = [f"{type_name} in {found.region} ({found.provider}), prices of {found.as_of or UNKNOWN}", ""]
+    lines = [f"{type_name} in {prices.region} ({prices.provider}), prices of {prices.as_of or UNKNOWN}", ""]
     lines.append(
         columns(
             ["RESOURCE", "CAPACITY", "LEFT FOR PODS"],
@@ -219,15 +219,15 @@ def _catalogue(region: str, file: Path | None) -> Catalogue:
 def _show_everywhere(name: str, output: str) -> None:
     items: list[dict[str, Any]] = []
     for region in shipped_regions():
-        found = load_shipped(region)
-        if found.knows_price_of(name):
-            zone = next(iter(found.zones))
+        prices = load_shipped(region)
+        if prices.knows_price_of(name):
+            zone = next(iter(prices.zones))
             item = {
                 "region": region,
-                "provider": found.provider,
-                "on_demand_per_hour": found.price_of_running(name, zone, ON_DEMAND),
-                "spot_per_hour": found.price_of_running(name, zone, SPOT),
-                "as_of": found.as_of,
+                "provider": prices.provider,
+                "on_demand_per_hour": prices.price_of_running(name, zone, ON_DEMAND),
+                "spot_per_hour": prices.price_of_running(name, zone, SPOT),
+                "as_of": prices.as_of,
             }
             items.append(camel_case(item, old_keys=True))
     if not items:

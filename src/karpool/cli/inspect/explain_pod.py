@@ -96,16 +96,16 @@ async def _explained(
     watched = WatchedKind(EVENTS, KubeEvent, sink, about, optional=True)
     loaded = await picture.load(cluster, (watched,))
     state, now = picture.cluster, picture.clock.now()
-    found = state.kept_pods.get(key)
-    if found is None:
+    pod = state.kept_pods.get(key)
+    if pod is None:
         raise CommandFailed(no_such_pod(key.namespace, key.name, state.kept_pods, loaded.name))
-    workload = Workload([WorkloadComponent("pod", found, 1)], [] if found.spec.node_name else [key])
+    workload = Workload([WorkloadComponent("pod", pod, 1)], [] if pod.spec.node_name else [key])
     needs = requirements_of(workload, state, loaded.closed)
-    volumes = state.room.volumes_of(found)
+    volumes = state.room.volumes_of(pod)
     without_waiting(state, [workload], now)
     snapshot = state.snapshot(now)
     explanation = waiting_pod_explained(
-        found,
+        pod,
         needs[0],
         snapshot,
         picture.analyzer,

@@ -94,7 +94,7 @@ def show_listing(make: Callable[[], Listing], options: ListingOptions) -> None:
 
 
 def _watch(make: Callable[[], Listing], options: ListingOptions) -> None:
-    known: set[tuple[str, ...]] = set()
+    shown_rows: set[tuple[str, ...]] = set()
     is_first = True
     while True:
         began = time.monotonic()
@@ -104,7 +104,9 @@ def _watch(make: Callable[[], Listing], options: ListingOptions) -> None:
             sys.stdout.write(_CLEAR)
             emit(render_listing(listing, options.form))
         else:
-            known = _emit_changes(listing, options, known, with_header=is_first and not options.no_headers)
+            shown_rows = _emit_changes(
+                listing, options, shown_rows, with_header=is_first and not options.no_headers
+            )
         sys.stdout.flush()
         is_first = False
         time.sleep(max(options.watch_interval_seconds, _PATIENCE * taken))

@@ -78,8 +78,8 @@ def chosen_items(listing: Listing, form: ListingForm) -> list[ListedItem]:
     if form.selector:
         labels = parse_selector(form.selector)
         items = [item for item in items if labels.matches(item.labels)]
-    for name, wanted, is_equal in _field_terms(form.field_selector):
-        items = [item for item in items if (_shown_field(item, name) == wanted) == is_equal]
+    for name, value, is_equal in _field_terms(form.field_selector):
+        items = [item for item in items if (_shown_field(item, name) == value) == is_equal]
     if form.sort_by:
         path = path_of(form.sort_by)
         values_at({}, path)  # refused whether or not there is anything to sort

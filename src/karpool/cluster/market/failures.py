@@ -118,10 +118,10 @@ class LaunchFailures:
 
     def pool_seen(self, pool: str, fingerprint: object, now: float) -> None:
         """`fingerprint` stands for limits and requirements: another one is a new chance."""
-        known = self._of(pool)
-        if known.fingerprint is not None and known.fingerprint != fingerprint:
-            known.changed = max(known.changed, now)
-        known.fingerprint = fingerprint
+        history = self._of(pool)
+        if history.fingerprint is not None and history.fingerprint != fingerprint:
+            history.changed = max(history.changed, now)
+        history.fingerprint = fingerprint
 
     def pool_gone(self, pool: str) -> None:
         self._pools.pop(pool, None)
@@ -136,20 +136,20 @@ class LaunchFailures:
     def out_of_stock(self, pool: str, offers: Iterable[OfferingKey], at: float, message: str) -> None:
         """These offerings were refused to a claim of the pool. An empty part of one stands for any."""
         for offer in offers:
-            known = self._offers.setdefault(offer, _Offering())
-            known.fault = max(known.fault, _Fault(at, message, pool))
-            known.moments = _with(known.moments, at)
+            history = self._offers.setdefault(offer, _Offering())
+            history.fault = max(history.fault, _Fault(at, message, pool))
+            history.moments = _with(history.moments, at)
         if len(self._offers) > _OFFERS_MAX:
             self._forget_oldest()
 
     def claimed(self, pool: str, at: float) -> None:
-        known = self._of(pool)
-        known.claimed = max(known.claimed, at)
+        history = self._of(pool)
+        history.claimed = max(history.claimed, at)
 
     def succeeded(self, pool: str, offer: OfferingKey | None, at: float) -> None:
         """A node of the pool registered."""
-        known = self._of(pool)
-        known.succeeded = max(known.succeeded, at)
+        history = self._of(pool)
+        history.succeeded = max(history.succeeded, at)
         if offer is not None:
             offering = self._offers.setdefault(offer, _Offering())
             if at <= offering.succeeded:
@@ -164,24 +164,24 @@ class LaunchFailures:
 
     def waiting(self, since: Mapping[str, float]) -> None:
         """By pool: since when the oldest pod waits that it should serve. Pools not named have none."""
-        for name, known in self._pools.items():
-            known.waiting = since.get(name)
+        for name, history in self._pools.items():
+            history.waiting = since.get(name)
 
     # Verdicts
 
     def of_pool(self, pool: str, now: float, *, waiting_since: float | None = None) -> LaunchFailure | None:
         """Why a pool does not count now; `waiting_since` is in addition to what was observed."""
-        known = self._pools.get(pool)
-        if known is None:
+        history = self._pools.get(pool)
+        if history is None:
             return None
-        reset = max(known.succeeded, known.changed)
+        reset = max(history.succeeded, history.changed)
         active = [
             LaunchFailure(cause, fault.message, fault.at, until, pool)
-            for cause, fault in known.faults.items()
-            if fault.at > reset and fault.at <= now < (until := self._until(known.moments[cause], reset))
+            for cause, fault in history.faults.items()
+            if fault.at > reset and fault.at <= now < (until := self._until(history.moments[cause], reset))
         ]
-        moments = [since for since in (known.waiting, waiting_since) if since is not None]
-        if moments and (late := self._late(known, pool, min(moments), now)) is not None:
+        moments = [since for since in (history.waiting, waiting_since) if since is not None]
+        if moments and (late := self._late(history, pool, min(moments), now)) is not None:
             active.append(late)
         return max(active, key=lambda failure: (failure.until, failure.cause), default=None)
 
@@ -198,14 +198,14 @@ class LaunchFailures:
         return LaunchFailure(LaunchReason.PODS_WAITING, message, begun + self._threshold, begun + turn, pool)
 
     def of_offers(self, now: float) -> Iterator[LaunchFailure]:
-        for offer, known in list(self._offers.items()):
-            fault = known.fault
+        for offer, history in list(self._offers.items()):
+            fault = history.fault
             longest = self._recovery * 2**_DOUBLINGS + PROBE_SECONDS
-            if max(fault.at, known.succeeded) + longest < now:
+            if max(fault.at, history.succeeded) + longest < now:
                 del self._offers[offer]  # news from before then could not bring it back
                 continue
-            reset = self._reset_of(offer, known)
-            until = self._until(known.moments, reset)
+            reset = self._reset_of(offer, history)
+            until = self._until(history.moments, reset)
             if fault.at > reset and fault.at <= now < until:
                 yield LaunchFailure(LaunchReason.STOCK_OUT, fault.message, fault.at, until, fault.pool, offer)
 
@@ -213,11 +213,11 @@ class LaunchFailures:
         """Pools that failed, and of which one node may be asked for, to see whether they deliver again."""
         return frozenset(
             name
-            for name, known in self._pools.items()
+            for name, history in self._pools.items()
             if self.of_pool(name, now) is None
             and any(
-                self._is_probed(moments, max(known.succeeded, known.changed), now)
-                for moments in known.moments.values()
+                self._is_probed(moments, max(history.succeeded, history.changed), now)
+                for moments in history.moments.values()
             )
         )
 
@@ -225,15 +225,15 @@ class LaunchFailures:
         """The same of offerings; in a certain order."""
         probed = sorted(
             offer
-            for offer, known in self._offers.items()
-            if self._is_probed(known.moments, self._reset_of(offer, known), now)
+            for offer, history in self._offers.items()
+            if self._is_probed(history.moments, self._reset_of(offer, history), now)
         )
         return tuple(StockOut(*(part or None for part in offer)) for offer in probed)
 
     def stock_outs(self, now: float) -> tuple[StockOut, ...]:
         """What cannot be had at present, for the packing kernel; in a certain order."""
-        found = sorted(failure.offer for failure in self.of_offers(now) if failure.offer is not None)
-        return tuple(StockOut(*(part or None for part in offer)) for offer in found)
+        offers = sorted(failure.offer for failure in self.of_offers(now) if failure.offer is not None)
+        return tuple(StockOut(*(part or None for part in offer)) for offer in offers)
 
     def current(self, now: float) -> list[LaunchFailure]:
         """Everything that does not count, pools first."""

@@ -95,7 +95,7 @@ def offers_of(claim: NodeClaim) -> Iterator[OfferingKey]:
 def listed_values(spec: NodeClaimSpec, key: str) -> list[str]:
     """The values that a claim's requirement lists; none when it lists none."""
     try:
-        wanted = requirements_of(spec.requirements or (), "spec.requirements").get(key)
+        values = requirements_of(spec.requirements or (), "spec.requirements").get(key)
     except Invalid:
         return []
-    return [] if wanted is None or wanted.complement else sorted(wanted.values)
+    return [] if values is None or values.complement else sorted(values.values)

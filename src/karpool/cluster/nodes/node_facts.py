@@ -151,7 +151,7 @@ def node_facts(node: Node, shared: SharedValues | None = None, price_annotation:
 def claim_facts(claim: NodeClaim, shared: SharedValues | None = None) -> ClaimFacts:
     same = shared or SharedValues()
     meta, spec, status = claim.metadata, claim.spec, claim.status
-    said = {found.type: found for found in status.conditions or () if found.status == "True"}
+    said = {condition.type: condition for condition in status.conditions or () if condition.status == "True"}
     initialized = said.get("Initialized")
     terminating = "InstanceTerminating" in said
     settled = initialized is not None

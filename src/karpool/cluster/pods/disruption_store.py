@@ -183,13 +183,13 @@ class PodDisruptionStore:
         self._drop_unused_groups()
         find = self._slot_of.get
         slots = np.fromiter((find(key, NONE) for key in keys), dtype=np.int64, count=len(keys))
-        known, slots = slots >= 0, np.maximum(slots, 0)
+        is_seen, slots = slots >= 0, np.maximum(slots, 0)
 
         def column(
             values: "array[float] | array[int]", dtype: type[np.generic], missing: float
         ) -> np.ndarray:
             whole = np.array(values, dtype=dtype) if len(values) else np.zeros(1, dtype=dtype)
-            return read_only(np.where(known, whole[slots], np.array(missing, dtype=dtype)))
+            return read_only(np.where(is_seen, whole[slots], np.array(missing, dtype=dtype)))
 
         group = column(self._groups, np.int64, NONE)
         budget_of_group, several_of_group = self._selected_by(budgets)

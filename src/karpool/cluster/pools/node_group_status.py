@@ -59,7 +59,7 @@ def _of_yaml(text: str) -> list[NodeGroupStatus]:
     groups = whole.get("nodeGroups") or []
     if not isinstance(groups, Sequence) or isinstance(groups, str):
         raise Invalid("status.nodeGroups", groups, "must be a list")
-    return [_group(each, f"status.nodeGroups[{index}]") for index, each in enumerate(groups)]
+    return [_group(group, f"status.nodeGroups[{index}]") for index, group in enumerate(groups)]
 
 
 def _group(raw: Any, path: str) -> NodeGroupStatus:

@@ -112,9 +112,9 @@ def _room(said: NodeGroupAnnotation, catalogue: Catalogue) -> tuple[Resources, d
     if instance_type is None:
         raise Invalid("instanceType", said.instance_type, "is not in the catalogue; give allocatable instead")
     labels = {
-        key: next(iter(wanted.values))
-        for key, wanted in instance_type.requirements.items()
-        if not wanted.complement and len(wanted.values) == 1
+        key: next(iter(values.values))
+        for key, values in instance_type.requirements.items()
+        if not values.complement and len(values.values) == 1
     }
     return dict(instance_type.allocatable), {**labels, INSTANCE_TYPE: said.instance_type}
 

@@ -21,14 +21,14 @@ def overrides(policies: Sequence[PolicyName], thresholds: Sequence[int]) -> list
     say."""
     if not policies and not thresholds:
         return [NO_OVERRIDE]
-    found: list[PolicyOverride] = []
+    variants: list[PolicyOverride] = []
     scored = (PolicyName.BALANCED,) if thresholds and PolicyName.BALANCED not in policies else ()
     for policy in (*policies, *scored):
         if policy is PolicyName.BALANCED:
-            found += [PolicyOverride(policy, k) for k in thresholds] or [PolicyOverride(policy)]
+            variants += [PolicyOverride(policy, k) for k in thresholds] or [PolicyOverride(policy)]
         else:
-            found.append(PolicyOverride(policy))
-    return list(dict.fromkeys(found))
+            variants.append(PolicyOverride(policy))
+    return list(dict.fromkeys(variants))
 
 
 def label_of(override: PolicyOverride) -> str:

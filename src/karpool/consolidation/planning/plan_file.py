@@ -71,7 +71,7 @@ def _sums(move: Move) -> dict[str, Any]:
 def finite(value: Any) -> Any:
     """JSON has no infinity; a score that is infinite becomes the largest number."""
     if isinstance(value, dict):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     if isinstance(value, float) and math.isinf(value):

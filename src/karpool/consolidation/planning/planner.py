@@ -107,21 +107,21 @@ class Planner:
         self.world = PlanningState(view, self.judged, settings, self.totals, self.permission)
 
     def plan(self) -> ConsolidationPlan:
-        found = search(self.world, self._timer)
-        found.drafts = self._revalued(found.drafts)
-        made = [self.move(draft) for draft in found.drafts]
-        rejected = list(self._rejected(found))
+        result = search(self.world, self._timer)
+        result.drafts = self._revalued(result.drafts)
+        made = [self.move(draft) for draft in result.drafts]
+        rejected = list(self._rejected(result))
         return ConsolidationPlan(
             made_at=self.now,
             fingerprint=fingerprint(self.view),
             moves=tuple(made),
             rejected=tuple(rejected),
-            held=tuple(self._held(found, rejected)),
+            held=tuple(self._held(result, rejected)),
             pools=self._pools,
             before=before(self.view),
             after=after(self.view, made),
             problems=tuple(self.view.problems),
-            not_looked_at=tuple(self._not_looked_at(found)),
+            not_looked_at=tuple(self._not_looked_at(result)),
             stopped=self.view.stop,
         )
 
@@ -183,13 +183,13 @@ class Planner:
 
     def _destinations(self, draft: CandidateMove) -> dict[int, deque[tuple[int, int, int]]]:
         """By shape: row or -1, number of the new node, and how many pods."""
-        found: dict[int, deque[tuple[int, int, int]]] = defaultdict(deque)
+        homes: dict[int, deque[tuple[int, int, int]]] = defaultdict(deque)
         for shape, row, pods in draft.placed:
-            found[shape].append((row, -1, pods))
+            homes[shape].append((row, -1, pods))
         for number, (_, pods_of) in enumerate(draft.new):
             for shape, pods in pods_of.items():
-                found[shape].append((-1, number, pods))
-        return found
+                homes[shape].append((-1, number, pods))
+        return homes
 
     def _moved(self, draft: CandidateMove) -> Iterable[MovedPod]:
         pods, names = self.view.pods, self.view.snapshot.names
@@ -224,11 +224,11 @@ class Planner:
             )
 
     def _pods_of_new_nodes(self, draft: CandidateMove) -> dict[int, list[str]]:
-        found: dict[int, list[str]] = defaultdict(list)
+        keys: dict[int, list[str]] = defaultdict(list)
         for pod in self._moved(draft):
             if pod.new_node is not None:
-                found[pod.new_node].append(pod.pod)
-        return found
+                keys[pod.new_node].append(pod.pod)
+        return keys
 
     # What is not done
 
@@ -292,7 +292,7 @@ class Planner:
             yield NotConsidered(rows, f"looked at alone, not together with others: {why}")
 
     def _pool_states(self) -> tuple[PoolSummary, ...]:
-        found = []
+        states = []
         for name, rules in sorted(self.judged.rules.items()):
             totals = self.totals.get(name, PoolTotals(0.0, 0.0))
             allowance = self.permission.pools.get(name)
@@ -305,7 +305,7 @@ class Planner:
                         f"nodepool {name}",
                     ),
                 )
-            found.append(
+            states.append(
                 PoolSummary(
                     name,
                     str(rules.policy) if rules.policy is not None else "",
@@ -318,7 +318,7 @@ class Planner:
                     rules.policy.k if rules.policy is not None and rules.policy.is_scored else None,
                 )
             )
-        return tuple(found)
+        return tuple(states)
 
 
 def _move_id(nodes: Iterable[SourceNode], new_nodes: Iterable[ReplacementNode]) -> str:

@@ -301,22 +301,22 @@ _Way = tuple[Callable[[bool], SearchResult | None], bool]
 
 
 def _by_rank(state: PlanningState, rows: Int64s) -> list[int]:
-    found: list[int] = rows[np.lexsort((state.turn[rows], -state.ranks[rows]))].tolist()
-    return found
+    order: list[int] = rows[np.lexsort((state.turn[rows], -state.ranks[rows]))].tolist()
+    return order
 
 
 def _by_savings_for_room(state: PlanningState, rows: Int64s) -> list[int]:
     """By what each saves for the room that its pods take."""
     sizes = np.array([_size(state, row) for row in rows.tolist()])
-    found: list[int] = rows[
+    order: list[int] = rows[
         np.lexsort((state.turn[rows], -state.prices[rows] / np.maximum(sizes, 1e-9)))
     ].tolist()
-    return found
+    return order
 
 
 def _by_price(state: PlanningState, rows: Int64s) -> list[int]:
-    found: list[int] = rows[np.lexsort((state.turn[rows], -state.prices[rows]))].tolist()
-    return found
+    order: list[int] = rows[np.lexsort((state.turn[rows], -state.prices[rows]))].tolist()
+    return order
 
 
 def _size(state: PlanningState, row: int) -> float:

@@ -72,7 +72,7 @@ def _may_be_billed_as(state: "PlanningState", fitting: FittingTypes) -> set[Bill
 
 def objections_to(state: "PlanningState", draft: CandidateMove, reason: DisruptionReason) -> tuple[Why, ...]:
     """What speaks against a move that is possible: the score first, then savings, then budgets."""
-    found: list[Infeasible[ConsolidationReason]] = []
+    objections: list[Infeasible[ConsolidationReason]] = []
     for pool in draft.verdict.pools:
         if pool.score is not None and not pool.score.approved:
             score = pool.score
@@ -81,13 +81,13 @@ def objections_to(state: "PlanningState", draft: CandidateMove, reason: Disrupti
                 f"(k: {pool.policy.k}, savings {score.savings_fraction:.1%}, "
                 f"disruption {score.disruption_fraction:.1%})"
             )
-            found.append(Infeasible(ConsolidationReason.SCORE, message, f"nodepool {pool.pool}"))
-    found += _wrong_kind(state, draft)
-    found += _wrong_replacement(state, draft)
-    found += raises_the_bill(state, draft)
-    found += _too_small(state, draft)
-    found += state.permission.refusal(reason, Counter(state.pool_of[row] for row in draft.rows))
-    return tuple(found)
+            objections.append(Infeasible(ConsolidationReason.SCORE, message, f"nodepool {pool.pool}"))
+    objections += _wrong_kind(state, draft)
+    objections += _wrong_replacement(state, draft)
+    objections += raises_the_bill(state, draft)
+    objections += _too_small(state, draft)
+    objections += state.permission.refusal(reason, Counter(state.pool_of[row] for row in draft.rows))
+    return tuple(objections)
 
 
 def _wrong_kind(state: "PlanningState", draft: CandidateMove) -> Iterable[Why]:

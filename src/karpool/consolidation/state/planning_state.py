@@ -128,12 +128,12 @@ class PlanningState:
     def _ranks(self) -> Floats:
         """By row: the best-case score of a candidate, comparable between pools."""
         norm = {
-            pool: each.disruption / each.cost_per_hour if each.cost_per_hour > 0 else 0.0
-            for pool, each in self.totals.items()
+            pool: totals.disruption / totals.cost_per_hour if totals.cost_per_hour > 0 else 0.0
+            for pool, totals in self.totals.items()
         }
         by_row = np.array([norm.get(pool, 0.0) for pool in self.pool_of])
-        found: Floats = ratios(self.prices, self.costs) * by_row
-        return found
+        ranks: Floats = ratios(self.prices, self.costs) * by_row
+        return ranks
 
     def _order(self) -> Int64s:
         """Rows, to be filled in this order: nodes that stay anyway before those that might go, and of
@@ -185,20 +185,20 @@ class PlanningState:
 
     def asked(self, shape: int) -> str:
         """What a pod of a shape asks for, in words."""
-        known = self._asked.get(shape)
-        if known is None:
+        text = self._asked.get(shape)
+        if text is None:
             requests = dict(self.view.snapshot.shapes[shape].requests)
-            known = self._asked[shape] = resources.show(requests) or "a slot"
-        return known
+            text = self._asked[shape] = resources.show(requests) or "a slot"
+        return text
 
     def kind(self, row: int) -> SourceKind:
-        known = self._kinds.get(row)
-        if known is None:
+        kind = self._kinds.get(row)
+        if kind is None:
             labels = self.view.machines[row].labels
-            known = self._kinds[row] = SourceKind(
+            kind = self._kinds[row] = SourceKind(
                 labels.get(INSTANCE_TYPE, ""), labels.get(CAPACITY_TYPE, ""), float(self.prices[row])
             )
-        return known
+        return kind
 
     def _make_room_for_others(self) -> None:
         """Pods of nodes that leave, and pending pods, take room before anything is planned: first those
@@ -270,13 +270,13 @@ class PlanningState:
         no node has room for any of the pods."""
         if len(rows) > 1 or self.relocation.mark():
             return None
-        known = self._tried.get(self.stage)
-        found = None if known is None else known.get(rows[0])
-        if found is None and self.remembers:
+        attempts = self._tried.get(self.stage)
+        attempt = None if attempts is None else attempts.get(rows[0])
+        if attempt is None and self.remembers:
             demand = self.demand(rows)
             if demand and all(self.relocation.is_full(shape) for shape, _ in demand):
-                found = self._remember(rows[0], RelocationAttempt([], dict(demand)))
-        return found
+                attempt = self._remember(rows[0], RelocationAttempt([], dict(demand)))
+        return attempt
 
     def _remember(self, row: int, found: RelocationAttempt) -> RelocationAttempt:
         self._tried.setdefault(self.stage, {})[row] = found
@@ -317,10 +317,10 @@ class PlanningState:
                     left[shape] -= sum(pods for _, pods in homes)
                     if not left[shape]:
                         del left[shape]
-        found = RelocationAttempt(placed, left)
+        attempt = RelocationAttempt(placed, left)
         if from_scratch and len(rows) == 1 and self.remembers:
-            self._remember(rows[0], found)
-        return found
+            self._remember(rows[0], attempt)
+        return attempt
 
     def remove(self, rows: Sequence[int]) -> None:
         """Take nodes away, whatever becomes of their pods. Stays until the trial ends."""
@@ -337,9 +337,9 @@ class PlanningState:
         gone = {*np.flatnonzero(self.gone).tolist(), *rows}
         rest = self._so_far().without(names[row] for row in gone)
         overlay = rest.minus(
-            PodPlacement(found, table[shape], pods)
+            PodPlacement(new_row, table[shape], pods)
             for shape, row, pods in placed
-            if (found := rest.find(names[row])) is not None
+            if (new_row := rest.find(names[row])) is not None
         )
         shape_of = {f"{shape}/{number}": shape for shape, count in left.items() for number in range(count)}
         packing = pack_new_nodes(
@@ -360,12 +360,12 @@ class PlanningState:
 
     def _so_far(self) -> Room:
         """The snapshot with every pod that the plan has sent somewhere; the same until it sends another."""
-        known = self._overlay
-        if known is None or known[0] != self.arrived:
+        overlay = self._overlay
+        if overlay is None or overlay[0] != self.arrived:
             table = self.view.snapshot.shapes
             sent = [PodPlacement(row, table[shape], pods) for shape, row, pods in self.arrived]
-            known = self._overlay = self.arrived.copy(), self.view.snapshot.minus(sent)
-        return known[1]
+            overlay = self._overlay = self.arrived.copy(), self.view.snapshot.minus(sent)
+        return overlay[1]
 
     def verdict(self, rows: Iterable[int], destination_per_hour: float | None) -> MoveVerdict:
         sources = [
@@ -465,8 +465,8 @@ class PlanningState:
         """Candidates that may still go: not taken, and nothing was sent there."""
         rows = self.candidates
         left = rows[~self.gone[rows] & ~self.receives[rows]]
-        found: Int64s = left[np.argsort(self.turn[left])]
-        return found
+        candidates: Int64s = left[np.argsort(self.turn[left])]
+        return candidates
 
     def by_name(self, row: int) -> int:
         """What rows are sorted by where nothing else decides."""

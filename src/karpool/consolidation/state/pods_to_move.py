@@ -59,12 +59,12 @@ class PodsToMove:
         )
 
     def _of_one(self, row: int) -> Demand:
-        known = self._known.get(row)
-        if known is None:
+        pods = self._known.get(row)
+        if pods is None:
             start, end = self._starts[row], self._starts[row + 1]
             shapes, counts = self._shapes[start:end].tolist(), self._counts[start:end].tolist()
-            known = self._known[row] = list(zip(shapes, counts, strict=True))
-        return known
+            pods = self._known[row] = list(zip(shapes, counts, strict=True))
+        return pods
 
 
 def _spread(view: ClusterView) -> dict[int, list[tuple[int, int]]]:

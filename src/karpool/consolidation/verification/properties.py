@@ -42,11 +42,11 @@ def pod_sets() -> tuple[tuple[int, ...], ...]:
         3: ((1, 5, 10),),
         4: ((1, 1, 1, 10), (1, 2, 5, 10), (10, 10, 10, 1)),
     }
-    found: list[tuple[int, ...]] = [()]
+    sets_of_pods: list[tuple[int, ...]] = [()]
     for pods in range(1, PODS_MAX + 1):
-        found += [(cost,) * pods for cost in POD_COSTS]
-        found += [each for least, sets in mixed.items() if least <= pods for each in sets]
-    return tuple(found)
+        sets_of_pods += [(cost,) * pods for cost in POD_COSTS]
+        sets_of_pods += [costs for least, sets in mixed.items() if least <= pods for costs in sets]
+    return tuple(sets_of_pods)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ def disruption_decides(thresholds: Sequence[int], prices: Sequence[int], nodes_m
     """There are pools in which a light node may go and a heavy one may not. Pool disruption is fixed."""
     missing, checked, first = [], 0, ""
     for k in thresholds:
-        found = ""
+        counterexample = ""
         for nodes in range(2, nodes_max + 1):
             for price in prices:
                 for heavy, light in _distinct_loads():
@@ -223,16 +223,16 @@ def disruption_decides(thresholds: Sequence[int], prices: Sequence[int], nodes_m
                     if not approves(k, price, sum(heavy), cost, total) and approves(
                         k, price, sum(light), cost, total
                     ):
-                        found = (
+                        counterexample = (
                             f"k={k}: {nodes} nodes at {price}, pods {heavy} rejected, pods {light} approved"
                         )
                         break
-                if found:
+                if counterexample:
                     break
-            if found:
+            if counterexample:
                 break
-        first = first or found
-        if not found:
+        first = first or counterexample
+        if not counterexample:
             missing.append(k)
     note = first + (f"; none for k={', '.join(map(str, missing))} in this space" if missing else "")
     return PolicyProperty(

@@ -86,8 +86,8 @@ class ExperimentCluster:
         self.free_memory[node] -= times * self.pods.memory[pod]
 
     def fits(self, pod: int) -> Bools:
-        found: Bools = (self.free_cpu >= self.pods.cpu[pod]) & (self.free_memory >= self.pods.memory[pod])
-        return found
+        mask: Bools = (self.free_cpu >= self.pods.cpu[pod]) & (self.free_memory >= self.pods.memory[pod])
+        return mask
 
     def disruption(self, node: int) -> float:
         return NODE_COST + float(self.pods.cost[self.held[node]].sum()) if self.held[node] else NODE_COST
@@ -222,13 +222,13 @@ def run(
     rng = np.random.default_rng(seed)
     cluster = packed(instance_types(), draw_pods(rng, pods))
     nodes, cost = len(cluster.held), cluster.cost_per_hour
-    found: dict[str, list[Row]] = {"REPLACE": [], "DELETE": []}
+    rows_by_method: dict[str, list[Row]] = {"REPLACE": [], "DELETE": []}
     for _ in range(rounds):
         churn(cluster, rng)
         replaces, deletes = collect(cluster)
-        found["REPLACE"] += replaces
-        found["DELETE"] += deletes
-    return RankingExperiment(pods, nodes, cost, rounds, tuple(_kinds(found, thresholds)))
+        rows_by_method["REPLACE"] += replaces
+        rows_by_method["DELETE"] += deletes
+    return RankingExperiment(pods, nodes, cost, rounds, tuple(_kinds(rows_by_method, thresholds)))
 
 
 def _kinds(found: Mapping[str, list[Row]], thresholds: Sequence[int]) -> Iterator[ExperimentOutcome]:

@@ -73,11 +73,11 @@ def fleet(
     rows = [
         make(cluster, members.get(cluster.name), promised.get(cluster.name, NOTHING)) for cluster in clusters
     ]
-    known = {row.name for row in rows}
+    names = {row.name for row in rows}
     rows += [
         through_karmada(member, promised.get(name, NOTHING))
         for name, member in sorted(members.items())
-        if name not in known
+        if name not in names
     ]
     return FleetOverview(
         at=now,
@@ -175,7 +175,7 @@ def pool_rows(facts: ClusterOverview, names: Sequence[str]) -> list[PoolRow]:
         coming[machine.pool] += 1
     free = {name: view.snapshot.free(name) for name in names}
     whole = {name: view.snapshot.allocatable(name) for name in names}
-    found = []
+    pools = []
     for pool in sorted({*rows_of, *coming, *view.pool_objects}, key=lambda name: (not name, name)):
         rows = rows_of.get(pool, [])
         compiled = view.pools.get(pool)
@@ -192,7 +192,7 @@ def pool_rows(facts: ClusterOverview, names: Sequence[str]) -> list[PoolRow]:
             )
             for name, units in offered.items()
         }
-        found.append(
+        pools.append(
             PoolRow(
                 name=pool,
                 nodes=len(rows),
@@ -207,7 +207,7 @@ def pool_rows(facts: ClusterOverview, names: Sequence[str]) -> list[PoolRow]:
                 why=_why_of_pool(view, pool, compiled, failure),
             )
         )
-    return found
+    return pools
 
 
 def _potential(

@@ -66,9 +66,9 @@ def in_order(
     column = columns.get(query.sort)
     if column is None:
         return rows
-    known = [row for row in rows if column(row) is not None]
+    told = [row for row in rows if column(row) is not None]
     unknown = [row for row in rows if column(row) is None]
-    return [*sorted(known, key=column, reverse=query.descending), *unknown]
+    return [*sorted(told, key=column, reverse=query.descending), *unknown]
 
 
 def page_of(rows: Sequence[RowT], query: ListQuery) -> list[RowT]:

@@ -69,9 +69,9 @@ def recent_events(
         if choice.cluster in ("", cluster)
         for event in events
     )
-    found = list(filter(choice.takes, happenings))
-    found.sort(key=lambda event: (-event.at, event.cluster, event.object, event.reason, event.message))
-    return RecentEventList(at=now, items=found[:SHOWN_MAX], left_out=max(0, len(found) - SHOWN_MAX))
+    chosen = list(filter(choice.takes, happenings))
+    chosen.sort(key=lambda event: (-event.at, event.cluster, event.object, event.reason, event.message))
+    return RecentEventList(at=now, items=chosen[:SHOWN_MAX], left_out=max(0, len(chosen) - SHOWN_MAX))
 
 
 def _happening(cluster: str, event: KubeEvent) -> RecentEvent:

@@ -144,9 +144,9 @@ class FleetHistory:
         self, cluster: str, range_: str, begin: float | None, end: float | None, now: float
     ) -> TimeSeries:
         """Of `cluster`, or of the fleet. Raises Invalid for a range that there is not."""
-        chosen = next((known for known in RANGES if known.name == range_), None)
+        chosen = next((time_range for time_range in RANGES if time_range.name == range_), None)
         if chosen is None:
-            names = ", ".join(known.name for known in RANGES)
+            names = ", ".join(time_range.name for time_range in RANGES)
             raise Invalid("range", range_, f"must be one of {names}")
         until = min(now, end) if end is not None else now
         since = max(until - chosen.seconds, begin) if begin is not None else until - chosen.seconds

@@ -110,14 +110,14 @@ class Framework:
     ) -> Estimate:
         start = perf_counter()
         try:
-            found: Any = await self._guards[plugin].call(function, question, seconds=self._timeout)
+            answer: Any = await self._guards[plugin].call(function, question, seconds=self._timeout)
         except PluginStuck as error:
             log.warning("plugin gave no answer", plugin=plugin, reason=str(error))
-            found = Estimate(CANNOT_TELL, EstimateCode.UNKNOWN, (str(error),))
+            answer = Estimate(CANNOT_TELL, EstimateCode.UNKNOWN, (str(error),))
         except Exception as error:
-            found = _failed(plugin, error)
+            answer = _failed(plugin, error)
         self._observe(point, plugin, perf_counter() - start)
-        return _checked(plugin, found)
+        return _checked(plugin, answer)
 
 
 _Function = Callable[[EstimateQuestion], Estimate]
@@ -178,8 +178,8 @@ class DeadlineCaller(Generic[A, R]):
                 await self._free.acquire()
                 started = True
                 call = _Call(function, argument)
-                given = (asyncio.get_running_loop(), self._free.release)
-                threading.Thread(target=call.run, args=given, daemon=True, name=self._name).start()
+                slot = (asyncio.get_running_loop(), self._free.release)
+                threading.Thread(target=call.run, args=slot, daemon=True, name=self._name).start()
                 return await asyncio.shield(call.result)
         except TimeoutError:
             if started:

@@ -187,8 +187,8 @@ def added_once(verdicts: Iterable[PluginResult]) -> tuple[CapacityPart, ...]:
     for verdict in verdicts:
         if verdict.estimate.code in _OPINIONS:
             for part in verdict.estimate.parts or (CapacityPart(verdict.plugin, verdict.estimate.value),):
-                known = parts.get(part.name)
-                if known is None or part.amount < known.amount:
+                earlier = parts.get(part.name)
+                if earlier is None or part.amount < earlier.amount:
                     parts[part.name] = part
     return tuple(parts.values())
 

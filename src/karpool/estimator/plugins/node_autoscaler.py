@@ -82,12 +82,12 @@ class NodeAutoscalerEstimator:
         asked = [
             provider.estimate_components for provider in self.providers if isinstance(provider, ProvidesSets)
         ]
-        found = self._sum(question, asked)
-        if found.code is EstimateCode.SUCCESS and not found.value:
+        total = self._sum(question, asked)
+        if total.code is EstimateCode.SUCCESS and not total.value:
             return Estimate(
-                0, EstimateCode.UNSCHEDULABLE, ("no enough resources", *found.reasons), found.parts
+                0, EstimateCode.UNSCHEDULABLE, ("no enough resources", *total.reasons), total.parts
             )
-        return found
+        return total
 
     def ceiling(self, snapshot: Snapshot) -> Resources:
         """What the providers could add of every resource; one that cannot say adds nothing."""
@@ -100,11 +100,11 @@ class NodeAutoscalerEstimator:
         parts: list[CapacityPart] = [existing_nodes(question)]
         reasons: list[str] = []
         for ask in asked:
-            found = ask(question)
-            reasons += found.reasons
-            if found.code in (EstimateCode.ERROR, EstimateCode.UNKNOWN):
-                return Estimate(0, found.code, tuple(reasons))
-            if found.code is not EstimateCode.NOOPERATION:
-                parts += found.parts or (CapacityPart(f"provider {len(parts)}", found.value),)
+            answer = ask(question)
+            reasons += answer.reasons
+            if answer.code in (EstimateCode.ERROR, EstimateCode.UNKNOWN):
+                return Estimate(0, answer.code, tuple(reasons))
+            if answer.code is not EstimateCode.NOOPERATION:
+                parts += answer.parts or (CapacityPart(f"provider {len(parts)}", answer.value),)
         total = sum(part.amount for part in parts)
         return Estimate(min(total, UNLIMITED), reasons=tuple(reasons), parts=tuple(parts))

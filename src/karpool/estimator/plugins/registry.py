@@ -132,7 +132,9 @@ def provider(name: str, settings: PluginSettings) -> CapacityProvider:
     """Raises Invalid for a provider that has no such model."""
     factory = PROVIDERS.get((name, settings.autoscaler_model))
     if factory is None:
-        models = ", ".join(sorted(model for known, model in PROVIDERS if known == name)) or "none"
+        models = (
+            ", ".join(sorted(model for provider_name, model in PROVIDERS if provider_name == name)) or "none"
+        )
         raise Invalid("--autoscaler-model", settings.autoscaler_model, f"{name} has these models: {models}")
     return factory(settings)
 

@@ -95,18 +95,18 @@ class ClusterAutoscalerProvider:
     def estimate_components(self, question: EstimateQuestion) -> Estimate:
         if not question.snapshot.node_groups.groups or not isinstance(question.request, ComponentSetsRequest):
             return no_opinion("cluster-autoscaler reports no node groups")
-        wanted = [
+        groups = [
             Group(without_topology(component.shape), component.replicas)
             for component in question.request.components
         ]
-        wanted = [pod_group for pod_group in wanted if pod_group.replicas]
-        if not wanted:
+        groups = [pod_group for pod_group in groups if pod_group.replicas]
+        if not groups:
             return no_opinion("no component has replicas")
         rooms = self._after_others(question)
         low, high = 0, _SETS_MAX
         while low < high:
             middle = (low + high + 1) // 2
-            fit = _take(rooms, [replace(group, replicas=group.replicas * middle) for group in wanted])
+            fit = _take(rooms, [replace(group, replicas=group.replicas * middle) for group in groups])
             low, high = (middle, high) if fit is not None else (low, middle - 1)
         return Estimate(low, parts=(CapacityPart(self.name, low),))
 

@@ -184,13 +184,13 @@ class KarpenterProvider:
         probed_pools, probed_offers = self.failures.probed_pools(now), self.failures.probed_offers(now)
         stock = self.failures.stock_outs(now)
         new = self._new = self._compiled(snapshot, (*stock, *probed_offers), self._new)
-        coming, wanted = snapshot.expected(), demands(snapshot, snapshot.leaving, now)
+        coming, pending = snapshot.expected(), demands(snapshot, snapshot.leaving, now)
         filling = NodeFilling(rows_snapshot(coming), topology=False)
         plan, failed = serve_pending(
             new.capacity,
             filling,
             snapshot.usage,
-            wanted,
+            pending,
             self.failures,
             now=now,
             nodes_max=self._nodes_max,
@@ -200,7 +200,7 @@ class KarpenterProvider:
         if probed_pools or probed_offers:
             trying = self._trying = self._compiled(snapshot, stock, self._trying)
             probe = trying.capacity.plan(snapshot.usage, nodes_max=1, skip=failed)
-            for demand in wanted:  # who waits tries first
+            for demand in pending:  # who waits tries first
                 probe.place(demand.shape, demand.pods)
         self._tell(now)
         launched = [node for node in coming if node.launched]
@@ -234,8 +234,8 @@ class KarpenterProvider:
         current = {
             (failure.pool, failure.offer or failure.cause): failure for failure in self.failures.current(now)
         }
-        begun = [each for key, each in current.items() if key not in self._told]
-        ended = [each for key, each in self._told.items() if key not in current]
+        begun = [told for key, told in current.items() if key not in self._told]
+        ended = [told for key, told in self._told.items() if key not in current]
         self._told = current
         if begun or ended:
             for tell in self.on_failures:
@@ -311,17 +311,17 @@ class KarpenterProvider:
         return [*tried, *(part for name, part in probes.items() if name not in serving)]
 
     def _failed(self, snapshot: Snapshot, moment: ProviderState) -> list[CapacityPart]:
-        found = [
+        failures = [
             CapacityPart(
                 f"{self.name}/{name}", 0, reasons=(f"does not count at present: {failure}",), may_pass=True
             )
             for name, failure in moment.failed.items()
         ]
-        found += (
+        failures += (
             CapacityPart(f"{self.name}/{name}", 0, reasons=(why,))
             for name, why in snapshot.broken_pools.items()
         )
-        return found
+        return failures
 
 
 def _is_without_karpenter(snapshot: Snapshot) -> bool:
@@ -346,8 +346,8 @@ def _without_twins(
     """What existing nodes count for already is not counted again."""
     existing = fits(question.room, shape)
     own = np.zeros_like(amounts)
-    for index, each in enumerate(coming):
-        at = question.room.find(each.twin) if each.twin else None
+    for index, node in enumerate(coming):
+        at = question.room.find(node.twin) if node.twin else None
         if at is not None:
             own[index] = existing[at]
     left: Int64s = np.maximum(amounts - own, 0)

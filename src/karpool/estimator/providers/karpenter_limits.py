@@ -81,14 +81,14 @@ def potential(limits: QuantityMap | None, used: Mapping[str, int], request: Mapp
 
 def _millis(given: QuantityMap | None) -> dict[str, int]:
     """In thousandths; what is not a quantity in text is passed over, as there."""
-    found: dict[str, int] = {}
+    millis: dict[str, int] = {}
     for name, text in (given or {}).items():
         if isinstance(text, str):
             try:
-                found[name] = quantity.milli_value(text)
+                millis[name] = quantity.milli_value(text)
             except Invalid:
                 continue
-    return found
+    return millis
 
 
 class KarpenterLimitsProvider:

@@ -131,13 +131,13 @@ def _joined(on: Room, moment: ProviderState) -> Room:
     free = {name: rows.free(name) for name in rows.resources}
     return on.plus(
         replace(
-            each.row,
+            node.row,
             allocatable={
                 **{name: int(column[index]) for name, column in free.items()},
                 PODS: int(rows.slots[index]),
             },
         )
-        for index, each in enumerate(moment.coming)
+        for index, node in enumerate(moment.coming)
     )
 
 

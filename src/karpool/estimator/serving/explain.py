@@ -35,11 +35,13 @@ class EstimateExplanation:
 def explanation(
     question: EstimateQuestion, outcome: MergedEstimate, unseen: Sequence[str] = ()
 ) -> EstimateExplanation:
-    found: list[Infeasible[FitReason]] = []
+    reasons: list[Infeasible[FitReason]] = []
     if question.snapshot.room.n:
         for shape in shapes(question.request):
-            found += fit_reasons.explain_nodes(question.room, shape)
-    return EstimateExplanation(outcome, tuple(dict.fromkeys(found)), question.snapshot.version, tuple(unseen))
+            reasons += fit_reasons.explain_nodes(question.room, shape)
+    return EstimateExplanation(
+        outcome, tuple(dict.fromkeys(reasons)), question.snapshot.version, tuple(unseen)
+    )
 
 
 def shapes(request: EstimateRequest) -> list[PodShape]:
@@ -60,8 +62,8 @@ def of_manifest(cluster: str, manifest: bytes) -> ReplicasRequest:
 def of_object(cluster: str, document: object) -> ReplicasRequest:
     pod = pod_template(document).pod
     spec = pod.spec
-    wanted = ReplicaRequirements(shape_of(pod), pod.metadata.namespace, spec.priority_class_name)
-    return ReplicasRequest(cluster, wanted)
+    requirements = ReplicaRequirements(shape_of(pod), pod.metadata.namespace, spec.priority_class_name)
+    return ReplicasRequest(cluster, requirements)
 
 
 def read(message: pb.ExplainRequest) -> tuple[EstimateRequest, bool]:
@@ -73,10 +75,10 @@ def read(message: pb.ExplainRequest) -> tuple[EstimateRequest, bool]:
     if message.components:
         components = reader.components(message.components, "components")
         return ComponentSetsRequest(message.cluster, components, message.namespace, assumed), False
-    wanted = None
+    requirements = None
     if message.HasField("replica_requirements"):
-        wanted = reader.replica_requirements(message.replica_requirements)
-    return ReplicasRequest(message.cluster, wanted, assumed), False
+        requirements = reader.replica_requirements(message.replica_requirements)
+    return ReplicasRequest(message.cluster, requirements, assumed), False
 
 
 def write(found: EstimateExplanation) -> pb.ExplainResponse:

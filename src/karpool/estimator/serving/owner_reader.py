@@ -25,10 +25,10 @@ class ResourceDiscovery:
         """Raises NotFound when the cluster has no such kind."""
         if (api_version, kind) not in self._known:
             await self._read(api_version)
-        found = self._known.get((api_version, kind))
-        if found is None:
+        resource = self._known.get((api_version, kind))
+        if resource is None:
             raise NotFound(f"kind {kind}", 404, reason="NotFound", message=f"{api_version} has no such kind")
-        return found
+        return resource
 
     async def _read(self, api_version: str) -> None:
         group, slash, version = api_version.partition("/")
@@ -70,10 +70,10 @@ class OwnerReader:
         try:
             resource = await self._kinds.find(reference.api_version, reference.kind)
             where: Any = namespace if resource.namespaced else None
-            found = await self._client.get(resource, reference.name, namespace=where, into=OwnedObject)
+            owner = await self._client.get(resource, reference.name, namespace=where, into=OwnedObject)
         except NotFound:
-            found = OwnedObject()
+            owner = OwnedObject()
         except (KubeError, ValueError):
             return  # not known this time; it is not remembered as having no owner
-        same = found.metadata.uid == reference.uid
-        self._owners.put(found.metadata if same else ObjectMeta(uid=reference.uid))
+        same = owner.metadata.uid == reference.uid
+        self._owners.put(owner.metadata if same else ObjectMeta(uid=reference.uid))

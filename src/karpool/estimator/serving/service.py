@@ -87,14 +87,14 @@ class RequestDecoder:
         self._known: dict[bytes, Any] = {}
 
     def __call__(self, data: bytes) -> Any:
-        found = self._known.get(data)
-        if found is None:
-            found = self._read(data)
+        request = self._known.get(data)
+        if request is None:
+            request = self._read(data)
             if len(data) <= _REMEMBERED_BYTES:
                 if len(self._known) >= _REMEMBERED:
                     del self._known[next(iter(self._known))]
-                self._known[data] = found
-        return found
+                self._known[data] = request
+        return request
 
 
 class EstimatorService:
@@ -164,8 +164,8 @@ class EstimatorService:
                 raise ClusterNotSynced(reason)
             question = member.question(request, topology=topology)
             outcome = await member.framework.run(question)
-            found = explain.explanation(question, outcome, member.informers.unseen())
-            return explain.write(found).SerializeToString()
+            text = explain.explanation(question, outcome, member.informers.unseen())
+            return explain.write(text).SerializeToString()
         except Exception as error:
             return await self._refuse("Explain", error, context)
 

@@ -71,7 +71,7 @@ def newest_replica_set(
 ) -> PodController | None:
     """The one made from the Deployment's present template; of several, the oldest."""
     selector = _selector(deployment)
-    wanted = comparable_template(deployment.spec.template)
+    newest = comparable_template(deployment.spec.template)
     owned = [
         pod_controller
         for pod_controller in replica_sets
@@ -81,27 +81,27 @@ def newest_replica_set(
     ]
     owned.sort(key=lambda each: (each.metadata.creation_timestamp or "", each.name))
     return next(
-        (controller for controller in owned if comparable_template(controller.spec.template) == wanted), None
+        (controller for controller in owned if comparable_template(controller.spec.template) == newest), None
     )
 
 
 def comparable_template(template: Mapping[str, Any] | None) -> Any:
     """Templates that mean the same are equal: null like empty, quantities by value, no hash label."""
-    given = dict(template or {})
-    meta = dict(given.get("metadata") or {})
+    plain = dict(template or {})
+    meta = dict(plain.get("metadata") or {})
     meta["labels"] = {k: v for k, v in (meta.get("labels") or {}).items() if k != TEMPLATE_HASH}
     meta.pop("creationTimestamp", None)
-    given["metadata"] = meta
-    return _plain(given)
+    plain["metadata"] = meta
+    return _plain(plain)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         fields = {
-            key: _amounts(each) if key in _AMOUNTS and isinstance(each, Mapping) else _plain(each)
-            for key, each in value.items()
+            key: _amounts(entry) if key in _AMOUNTS and isinstance(entry, Mapping) else _plain(entry)
+            for key, entry in value.items()
         }
-        return {key: each for key, each in fields.items() if each not in (None, {}, [], "")}
+        return {key: entry for key, entry in fields.items() if entry not in (None, {}, [], "")}
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value

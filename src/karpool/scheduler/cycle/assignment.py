@@ -193,8 +193,10 @@ def _bought(
     }
     result, left = dict(step.kept), step.target
     if task.room_order is RoomOrder.BY_PRICE:
-        known = {name: part.price_per_hour for name, part in parts.items() if part is not None}
-        prices = {name: math.inf if (price := known.get(name)) is None else price for name in rooms}
+        prices_by_cluster = {name: part.price_per_hour for name, part in parts.items() if part is not None}
+        prices = {
+            name: math.inf if (price := prices_by_cluster.get(name)) is None else price for name in rooms
+        }
         ordered = sorted(rooms.items(), key=lambda item: (prices[item[0]], -item[1], item[0]))
         for name, room in ordered:
             result[name] = result.get(name, 0) + min(room, left)

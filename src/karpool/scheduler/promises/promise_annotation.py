@@ -60,7 +60,7 @@ def read(
         return _lately_scheduled(binding, desired, wall, lifetime_seconds)
     promises = _recorded(record, desired, wall, lifetime_seconds)
     if record.targets != digest(desired):
-        others = {name: each for name, each in desired.items() if name not in record.clusters}
+        others = {name: replicas for name, replicas in desired.items() if name not in record.clusters}
         promises |= _lately_scheduled(binding, others, wall, lifetime_seconds)
     return promises
 
