@@ -59,8 +59,7 @@ def tolerates(nodes: NodeTable, tolerations: tuple[Toleration, ...]) -> Bools:
         by_set = np.array(
             [untolerated(taints, tolerations) is None for taints in table.taint_sets], dtype=np.bool_
         )
-        mask: Bools = by_set[table.taint_codes]
-        return mask
+        return by_set.take(table.taint_codes)
 
     return nodes.per_node(("tolerates", tolerations), compute)
 

@@ -16,7 +16,7 @@ from karpool.model.karmada.replica_requirements import Component
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.kubernetes.resource_quota import Matching, QuotaHeadroom
 from karpool.model.resources import PODS
-from karpool.packing.counting.assumed import assume
+from karpool.packing.counting.assumed import placed_first_fit
 from karpool.packing.counting.count import count, fits
 from karpool.packing.counting.first_fit import PodGroup, first_fit
 from karpool.packing.tables.columns import Int32s, Int64s
@@ -143,7 +143,8 @@ class CopiedRooms:
         self._take_the_rest(copy, change)
         if self._checksum(copy) != change.checksum:
             raise RoomChangeRefused("its checksum is not that of the copy")
-        self._restore(copy)
+        if change.columns or change.dropped:
+            self._restore(copy)
         if change.changes_nodes:
             copy.room, self._whole = None, None
         copy.sequence = change.sequence
@@ -224,6 +225,7 @@ class CopiedRooms:
             self._clear(slice(copy.start + nodes, copy.start + before))
         elif len(copy.codes.get(TAINTS, ())):
             self._columns.taint_codes[copy.start + before : copy.start + nodes] = copy.codes[TAINTS][0]
+        self._restore(copy)
         copy.room, self._whole = None, None
 
     def _move(self, copy: CopiedCluster, nodes: int) -> None:
@@ -320,7 +322,7 @@ class CopiedRooms:
             placed = 0
         groups = ([_group(part) for part in workload.components] for workload in wanted[placed:])
         left = self._columns.left
-        for placement in assume(self._room(copy), groups).placements:
+        for placement in placed_first_fit(self._room(copy), groups)[0]:
             row = copy.start + placement.node
             for resource, units in ((PODS, 1), *placement.shape.requests):
                 if resource in left:

@@ -34,6 +34,8 @@ _REASON_MAX = 200
 
 def rules_of(member: MemberEstimator) -> pb.RoomRules | str:
     """How its answers are made of its room; or why they are not."""
+    if Aspect.DRA in member.cluster.aspects:
+        return "devices of drivers (DRA) do not travel"
     counts_nodes = False
     rules = pb.RoomRules(knows_owners=Aspect.OWNERS in member.cluster.aspects)
     for plugin in member.framework.plugins:

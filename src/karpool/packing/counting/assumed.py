@@ -22,10 +22,17 @@ class AssumedDeduction:
 def assume(
     room: Room, workloads: Iterable[Sequence[PodGroup]], *, topology: bool = False
 ) -> AssumedDeduction:
-    """As if each workload were placed once, first fit, in order.
+    placed, left = placed_first_fit(room, workloads, topology=topology)
+    return AssumedDeduction(room.minus(placed), left, placed)
+
+
+def placed_first_fit(
+    room: Room, workloads: Iterable[Sequence[PodGroup]], *, topology: bool = False
+) -> tuple[tuple[PodPlacement, ...], tuple[tuple[PodGroup, ...], ...]]:
+    """Where each workload goes, placed once, first fit, in order; and what of each is left.
 
     A workload that does not fit keeps what it got until the first component that failed, and
-    nothing is tried after that, as Karmada has it; the rest is `left`.
+    nothing is tried after that, as Karmada has it.
     """
     filling = NodeFilling(room, topology=topology)
     left: list[tuple[PodGroup, ...]] = []
@@ -35,5 +42,4 @@ def assume(
             if rest:
                 left.append((PodGroup(group.shape, rest), *groups[index + 1 :]))
                 break
-    placed = filling.placements()
-    return AssumedDeduction(room.minus(placed), tuple(left), placed)
+    return filling.placements(), tuple(left)

@@ -89,7 +89,8 @@ def room_for(snapshot: Room, shape: PodShape) -> Int64s:
 
 def fits(snapshot: Room, shape: PodShape) -> Int64s:
     """How many fit on each node that passes the filters, other pods' places apart."""
-    room = np.where(feasible(snapshot, shape), room_for(snapshot, shape), 0)
+    # A product: `where` takes six times as long.
+    room: Int64s = room_for(snapshot, shape) * feasible(snapshot, shape)
     return claim_room(snapshot, shape, room) if asks_drivers(snapshot, shape) else room
 
 

@@ -68,8 +68,7 @@ class LabelCodes:
         else:
             by_code[:-1] = [value in wanted for value in self.values]
         by_code[-1] = wanted.admits_absence
-        chosen: Bools = by_code[self.codes]
-        return chosen
+        return by_code.take(self.codes)  # twice as fast as an index
 
 
 @dataclass(frozen=True, slots=True)

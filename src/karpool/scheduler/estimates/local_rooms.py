@@ -14,10 +14,11 @@ from karpool.model.karmada.binding import BindingKey
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.rooms.arrived import arrived, outstanding
 from karpool.rooms.copied_rooms import CopiedCluster, CopiedRooms
-from karpool.rooms.room_change import RoomChange, WorkloadKey
+from karpool.rooms.room_change import PodsOfWorkload, RoomChange, WorkloadKey
 from karpool.scheduler.cycle.decision import ACCURATE, EstimatePart
 from karpool.scheduler.estimates.estimate_cache import EstimatorQuestion, PromiseHandling
 from karpool.scheduler.promises.ledger import Freed, PromiseLedger
+from karpool.scheduler.promises.promise import Amounts, Promise, WorkloadRequirements
 from karpool.wire.requests import ArrivedReplicas, AssumedWorkload
 
 MAX_AGE_SECONDS = 5.0  # an estimator says every second that nothing has changed
@@ -58,7 +59,7 @@ class LocalRooms:
         self._followed: dict[str, set[WorkloadKey]] = {}
         self._settled: dict[str, tuple[object, int]] = {}  # promises and copy that were last put together
         self._reported: dict[str, dict[BindingKey, ArrivedReplicas]] = {}
-        self._promised_replicas: dict[str, int] = {}
+        self._outstanding: dict[str, dict[BindingKey, _Outstanding]] = {}
         self.answered = 0
 
     # What is heard
@@ -91,7 +92,7 @@ class LocalRooms:
     def left(self, cluster: str) -> None:
         """The cluster is gone."""
         self.forget(cluster)
-        for held in (self._reasons, self._followed, self._reported, self._promised_replicas):
+        for held in (self._reasons, self._followed, self._reported, self._outstanding):
             held.pop(cluster, None)
 
     # What is known
@@ -107,12 +108,12 @@ class LocalRooms:
         return RoomState.CURRENT if self.is_current(cluster) else RoomState.LATE
 
     def is_current(self, cluster: str) -> bool:
+        return self._is_heard(cluster, self._clock.monotonic()) and self.copies.get(cluster) is not None
+
+    def _is_heard(self, cluster: str, now: float) -> bool:
+        """Those that are heard of have a copy."""
         heard = self._heard.get(cluster)
-        return (
-            heard is not None
-            and self._clock.monotonic() - heard.at <= self._max_age_seconds
-            and self.copies.get(cluster) is not None
-        )
+        return heard is not None and now - heard.at <= self._max_age_seconds
 
     def why_asked(self, cluster: str) -> str:
         """Why its estimator is asked although rooms are followed; empty when nobody knows."""
@@ -136,19 +137,23 @@ class LocalRooms:
         self, question: EstimatorQuestion, clusters: Sequence[MemberCluster]
     ) -> Mapping[str, EstimatePart]:
         """For those clusters whose copies count."""
-        names = [cluster.name for cluster in clusters if self.is_current(cluster.name)]
+        now = self._clock.monotonic()
+        names = [cluster.name for cluster in clusters if self._is_heard(cluster.name, now)]
         if not names:
             return {}
+        freed: Freed = set()
         for name in names:
-            self._settle(name)
+            freed |= self._settle(name)
+        if freed:
+            self._on_freed(freed)
         self.answered += len(names)
-        now, heard, promised = self._clock.monotonic(), self._heard, self._promised_replicas
+        heard, promised = self._heard, self._outstanding
         parts: dict[str, EstimatePart] = {}
         for name, answer in self.copies.answers(question.request, names).items():
             at, age_seconds = heard[name]
             note = f"counted here, in its room of {now - at + age_seconds:.1f} s ago"
-            if count := promised.get(name):
-                note += f", after {count} promised"
+            if workloads := promised.get(name):
+                note += f", after promises to {len(workloads)} workloads"
             parts[name] = EstimatePart(ACCURATE, answer.value, note, room=answer.parts)
         return parts
 
@@ -157,62 +162,61 @@ class LocalRooms:
         freed: Freed = set()
         names = {*self._followed, *self._ledger.clusters()} if self._ledger is not None else ()
         for name in sorted(names):
-            copy = self.copies.get(name)
-            if copy is not None and self.is_current(name):
-                self._reported.pop(name, None)
-                freed |= self._report(copy)
-                self._settle(name)
+            if self.is_current(name):
+                freed |= self._settle(name, reports=True)
         return freed
 
     # Inside
 
-    def _settle(self, cluster: str) -> None:
-        """Put what is promised there onto the copy."""
+    def _settle(self, cluster: str, *, reports: bool = False) -> Freed:
+        """Put what is promised there onto the copy; the clusters where that freed room.
+
+        What is on nodes is told to the ledger where it is news, or, with `reports`, in any case.
+        """
         ledger, copy = self._ledger, self.copies.get(cluster)
         if ledger is None or copy is None:
-            return
-        if self._settled.get(cluster) == (ledger.changes(cluster), copy.changes):
-            return
-        freed = self._report(copy)
-        if freed:
-            self._on_freed(freed)
+            return _NOTHING_FREED
+        if not reports and self._settled.get(cluster) == (ledger.changes(cluster), copy.changes):
+            return _NOTHING_FREED
         verifies = copy.rules.knows_owners
-        assumed: list[AssumedWorkload] = []
-        replicas = 0
+        freed = self._report(copy, ledger, reports) if verifies else _NOTHING_FREED
+        before = self._outstanding.get(cluster, {})
+        after: dict[BindingKey, _Outstanding] = {}
         for promise in ledger.promises(cluster):
             amounts = promise.promised if verifies else promise.in_flight
             if any(amounts):
-                workload = promise.assumed(amounts)
-                assumed.append(outstanding(workload, arrived(copy.pods_of, workload)))
-                replicas += promise.replicas
-        self.copies.assume(cluster, assumed)
-        self._promised_replicas[cluster] = replicas
+                pods = copy.pods_of(*promise.workload_key) if verifies else None
+                entry = before.get(promise.binding)
+                if entry is None or not entry.is_of(promise, amounts, pods):
+                    entry = _outstanding(promise, amounts, pods)
+                after[promise.binding] = entry
+        self._outstanding[cluster] = after
+        self.copies.assume(cluster, [entry.workload for entry in after.values()])
         self._settled[cluster] = ledger.changes(cluster), copy.changes
         if verifies:
-            self._follow_workloads(copy, ledger)
-
-    def _report(self, copy: CopiedCluster) -> Freed:
-        """What has arrived, where that is news to the ledger."""
-        freed: Freed = set()
-        ledger = self._ledger
-        if ledger is None or not copy.rules.knows_owners:
-            return freed
-        before, now = self._reported.get(copy.name, {}), self._clock.monotonic()
-        reported = self._reported[copy.name] = {}
-        for promise in list(ledger.promises(copy.name)):
-            if any(promise.promised):
-                on_nodes = arrived(copy.pods_of, promise.assumed(promise.promised))
-                if on_nodes.bound:
-                    reported[promise.binding] = on_nodes
-                    if before.get(promise.binding) != on_nodes:
-                        freed |= ledger.report(copy.name, promise.binding, on_nodes, now)
+            self._follow_workloads(copy, {entry.promise.workload_key for entry in after.values()})
         return freed
 
-    def _follow_workloads(self, copy: CopiedCluster, ledger: PromiseLedger) -> None:
-        wanted = {
-            (template.namespace, template.api_version, template.kind, template.name)
-            for template in (promise.template for promise in ledger.promises(copy.name))
-        }
+    def _report(self, copy: CopiedCluster, ledger: PromiseLedger, always: bool) -> Freed:
+        """Of promises whose pods the estimator told of."""
+        freed: Freed = set()
+        before = self._reported.get(copy.name, {})
+        after: dict[BindingKey, ArrivedReplicas] = {}
+        at = self._clock.monotonic()
+        for promise in list(ledger.promises(copy.name)) if copy.workloads else ():
+            pods = copy.pods_of(*promise.workload_key)
+            if pods is None:
+                continue
+            if not pods[0] and not pods[1] and promise.binding not in before:
+                continue  # none is there, and none was: no news
+            on_nodes = arrived(copy.pods_of, promise.assumed(promise.promised))
+            after[promise.binding] = on_nodes
+            if on_nodes.bound and (always or before.get(promise.binding) != on_nodes):
+                freed |= ledger.report(copy.name, promise.binding, on_nodes, at)
+        self._reported[copy.name] = after
+        return freed
+
+    def _follow_workloads(self, copy: CopiedCluster, wanted: set[WorkloadKey]) -> None:
         followed = self._followed.get(copy.name, set())
         if wanted == followed:
             return
@@ -220,3 +224,34 @@ class LocalRooms:
             copy.workloads.pop(workload, None)
         self._followed[copy.name] = wanted
         self.follow(copy.name, sorted(wanted - followed), sorted(followed - wanted))
+
+
+_NOTHING_FREED: Freed = set()
+
+
+class _Outstanding(NamedTuple):
+    """What of a promise is still to come, as long as it is the same promise and the same pods."""
+
+    promise: Promise
+    amounts: Amounts
+    desired: Amounts
+    requirements: WorkloadRequirements
+    pods: PodsOfWorkload | None
+    workload: AssumedWorkload
+
+    def is_of(self, promise: Promise, amounts: Amounts, pods: PodsOfWorkload | None) -> bool:
+        return (
+            self.promise is promise
+            and self.amounts == amounts
+            and self.desired == promise.desired
+            and self.requirements is promise.workload
+            and self.pods == pods
+        )
+
+
+def _outstanding(promise: Promise, amounts: Amounts, pods: PodsOfWorkload | None) -> _Outstanding:
+    whole = promise.assumed(amounts)
+    workload = outstanding(whole, arrived(lambda *_: pods, whole))
+    if workload == whole:
+        workload = whole
+    return _Outstanding(promise, amounts, promise.desired, promise.workload, pods, workload)

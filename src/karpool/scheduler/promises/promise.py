@@ -216,6 +216,11 @@ class Promise:
 
     # How it is told
 
+    @property
+    def workload_key(self) -> tuple[str, str, str, str]:
+        template = self.template
+        return template.namespace, template.api_version, template.kind, template.name
+
     def assumed(self, amounts: Amounts) -> AssumedWorkload:
         components = tuple(
             Component(name, replicas, requirements)
