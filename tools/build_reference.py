@@ -351,6 +351,48 @@ def scale_up_definition() -> str:
     return (DOCS.parent / "src/karpool/gpu/data/scaleups.yaml").read_text()
 
 
+_KINDS_HEAD = """# Kinds of our own
+
+Made from `src/karpool/gpu/data/scaleups.yaml` by `python tools/build_reference.py`, as is what
+`kubectl explain scaleups` says. Everything else that Karpool writes is an object of Kubernetes, Karmada or
+Karpenter, or a label or an annotation on one: the pages of the
+[consolidator](consolidator.md#the-record), the
+[scheduler](scheduler.md) and [GPUs](gpu.md) name them.
+"""
+
+
+def kinds_page() -> str:
+    definition = yaml.safe_load(scale_up_definition())
+    names, version = definition["spec"]["names"], definition["spec"]["versions"][0]
+    schema = version["schema"]["openAPIV3Schema"]
+    rows = "".join(_field_rows("", schema))
+    title = f"## {names['kind']} ({definition['spec']['group']}/{version['name']})"
+    return f"{_KINDS_HEAD}\n{title}\n\n{schema['description']}\n\n| Field | Type | |\n|---|---|---|\n{rows}"
+
+
+def _field_rows(path: str, schema: dict[str, Any]) -> Iterator[str]:
+    for name, field in schema.get("properties", {}).items():
+        inner = (
+            field.get("items", {}) if field["type"] == "array" else field.get("additionalProperties", field)
+        )
+        kind = f"list of {inner.get('type', 'any')}" if field["type"] == "array" else field["type"]
+        here = f"{path}.{name}" if path else name
+        needed = "needed. " if name in schema.get("required", ()) else ""
+        bounds = ", ".join(f"{words} {field[key]}" for key, words in _BOUNDS.items() if key in field)
+        allowed = ", ".join(f"`{value}`" for value in field.get("enum", ()))
+        about = " ".join(text for text in (field.get("description", ""), bounds, allowed) if text)
+        yield f"| `{here}` | {kind} | {_plain(needed + about)} |\n"
+        yield from _field_rows(f"{here}[]" if field["type"] == "array" else here, inner)
+
+
+_BOUNDS = {
+    "minimum": "at least",
+    "maximum": "at most",
+    "maxLength": "characters at most",
+    "maxItems": "items at most",
+}
+
+
 # The chart's README
 
 _README_HEAD = """# Karpool's chart
@@ -438,6 +480,8 @@ def _value_row(path: _Path, value: Any, about: dict[_Path, str]) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "metrics.md": metrics_page,
+    "chart.md": chart_readme,
+    "kinds.md": kinds_page,
     str(_CHART / "values.schema.json"): values_schema,
     str(_CHART / "templates" / "_options.tpl"): chart_options,
     str(_CHART / "README.md"): chart_readme,
