@@ -24,3 +24,4 @@ class WatchedKind(Generic[T]):
     selection: ListOptions = ALL
     optional: bool = False
     refines: bool = False
+    look_out_seconds: float | None = None  # the most between two looks for a kind that is not there

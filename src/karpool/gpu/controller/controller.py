@@ -54,6 +54,7 @@ from karpool.kube.work_queue import QueueObserver, Requeue, WorkQueue
 from karpool.manager.controller import Environment
 from karpool.manager.readiness import STALE_POLL_SECONDS
 from karpool.manager.stop import Stop
+from karpool.model.devices.gpu_quota import QUOTAS
 from karpool.model.devices.quota import quota_room
 from karpool.model.dra.device import DeviceSlice
 from karpool.model.kubernetes.api_resources import CRDS, ObjectKey
@@ -132,7 +133,11 @@ class GpuScaler:
             apart=lambda candidate: pods_apart(self._cluster.snapshot(), candidate),
         )
         self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance, tell=tell)
-        self._cluster_watches = cluster_watches(self._cluster, client.clock, refining=REFINING)
+        self._cluster_watches = [
+            # Quotas may be installed at any time, and hold from then on.
+            replace(kind, look_out_seconds=1.0) if kind.resource == QUOTAS else kind
+            for kind in cluster_watches(self._cluster, client.clock, refining=REFINING)
+        ]
         kinds = [
             *self._cluster_watches,
             *self.monitor.watches,

@@ -51,8 +51,10 @@ class Informer(Generic[T]):
         keep: bool = True,
         page_size: int = PAGE_SIZE,
         optional: bool = False,
+        look_out_seconds: float | None = None,
     ) -> None:
-        """`optional`: a server that does not have the kind is nothing to warn of."""
+        """`optional`: a server that does not have the kind is nothing to warn of. `look_out_seconds`: the
+        most between two looks for it; by default as for everything that fails."""
         self.resource = resource
         self.synced = asyncio.Event()
         self.relists = 0
@@ -63,6 +65,7 @@ class Informer(Generic[T]):
         self._keep = keep
         self._page_size = page_size
         self._optional = optional
+        self._look_out_seconds = look_out_seconds
         self.unreadable: dict[ObjectKey, str] = {}  # objects that are there and cannot be decoded, and why
         self._entries: dict[ObjectKey, _Entry] = {}
         self._version = ""
@@ -125,7 +128,10 @@ class Informer(Generic[T]):
             # An end after a good while is ordinary; ends in quick succession must cost less and less.
             failures = 1 if self._followed_for(followed_at) >= STEADY_SECONDS else failures + 1
             backoff = Backoff(first=0.5, limit=self._client.rest.pace.retry_seconds)
-            await self._client.clock.sleep(backoff.delay(failures, self._client.chance()))
+            pause = backoff.delay(failures, self._client.chance())
+            if self._look_out_seconds is not None and isinstance(self.last_error, NotFound):
+                pause = min(pause, self._look_out_seconds)
+            await self._client.clock.sleep(pause)
 
     def _interrupted(self, error: KubeError) -> None:
         """Said aloud once, and again when something else is wrong: a kind that the server does not have

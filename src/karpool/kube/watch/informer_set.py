@@ -77,6 +77,9 @@ def followers(
             keep=False,
             page_size=page_size,
             optional=optional,
+            look_out_seconds=min(
+                (kind.look_out_seconds for kind in watched if kind.look_out_seconds is not None), default=None
+            ),
         )
         for kind in watched:
             informer.add_sink(kind.sink)
