@@ -20,7 +20,7 @@ from karpool.consolidation.policy.settings import PlanSettings
 
 OPEN = PlanSettings(override=PolicyOverride(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED), heed_budgets=False)
 KINDS = {"roomy": (ROOMY, 90.0), "packed": (PACKED, 75.0), "mixed": (MIXED, 90.0)}
-UNSEEN = (101, 102, 103)
+UNSEEN = (201, 202, 203)
 KARPENTER_UP_TO = 200  # nodes; its emulation tries every node again after every command
 
 
@@ -83,5 +83,5 @@ def benchmarks() -> list[Any]:
     cases: list[tuple[str, int, tuple[int, ...]]] = [
         (kind, nodes, (SEED,)) for kind in KINDS for nodes in (50, 200, 1000)
     ]
-    cases += [(kind, nodes, UNSEEN) for kind in KINDS for nodes in (50, 200)]
+    cases += [(kind, nodes, UNSEEN) for kind in KINDS for nodes in (50, 200, 1000)]
     return [result for case in cases for result in measured(*case)]

@@ -143,3 +143,33 @@ def test_a_node_that_is_too_big_is_replaced_once_k_admits_it_although_the_leader
     wait_for("the old node is gone", lambda: len(kubectl.items("nodes")) == 1)
     assert not kubectl.items("pods", "-n", SMART_PODS)
     assert len(bought(empty) - earlier) == 2, "the first node, and one instead of it"
+
+
+def test_a_plan_of_several_moves_is_carried_on_by_whoever_comes_after_each_of_them(
+    scene: Scene, empty: Member
+) -> None:
+    kubectl, namespace = empty.kubectl, scene.namespace()
+    kubectl.apply(pool("m5.large", k=2))
+    kubectl.apply(deployment("big", namespace, 4, "1500m"))
+    empty.wait_running(namespace, 4)
+    kubectl.apply(deployment("small", namespace, 4, "300m"), budget(namespace, maxUnavailable=1))
+    empty.wait_running(namespace, 8)
+    kubectl("delete", "deployment", "big", "-n", namespace)
+    empty.wait_running(namespace, 4)
+    assert types_of(empty) == ["m5.large"] * 4
+    assert sum(len(move["nodes"]) for move in planned(empty, "--ignore-budgets")["moves"]) == 3
+
+    smallest: list[int] = []
+    for left in (3, 2, 1):
+        process = consolidator(scene, empty)
+
+        def one_more_went(nodes: int = left) -> bool:
+            smallest.append(len(empty.pods(namespace, phase="Running")))
+            return len(types_of(empty)) <= nodes
+
+        wait_for(f"{left} nodes are left", one_more_went, 300, every=0.2)
+        process.kill()
+    consolidator(scene, empty)
+    wait_for("the nodes are gone", lambda: len(kubectl.items("nodes")) == 1)
+    empty.wait_running(namespace, 4)
+    assert min(smallest) >= 3, "the budget admits one at a time"

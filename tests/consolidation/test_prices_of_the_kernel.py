@@ -5,7 +5,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.consolidation.methods.replacement import cheaper_types
+from karpool.consolidation.methods.replacement_rules import cheaper_types
 from karpool.consolidation.policy.prices import worst_launch_price
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
 from karpool.model.karpenter.objects import CAPACITY_TYPE, CompiledPool

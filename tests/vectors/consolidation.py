@@ -13,7 +13,7 @@ import numpy as np
 
 from karpool.cluster.market.prices import usable_price
 from karpool.consolidation.execution import event_text
-from karpool.consolidation.methods.replacement import (
+from karpool.consolidation.methods.replacement_rules import (
     cheaper_types,
     same_type_ceiling,
     spot_to_spot,

@@ -6,12 +6,13 @@ for a packing gives up after so many steps. Pods that topology restricts are lef
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 
 import numpy as np
 
+from karpool.consolidation.methods.acceptance import accept_all
 from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult
 from karpool.consolidation.methods.replacement import cheapest_node, purchase_several
 from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
@@ -21,7 +22,7 @@ from karpool.consolidation.state.candidate_move import (
     Pods,
     UnplacedShapes,
 )
-from karpool.consolidation.state.move_objections import objections_to, raises_the_bill
+from karpool.consolidation.state.move_objections import objections_to
 from karpool.consolidation.state.planning_state import (
     PlanningState,
 )
@@ -487,40 +488,6 @@ def _promise(state: PlanningState, rows: Sequence[int]) -> float:
             continue
         best = max(best, price - bought.price)
     return best
-
-
-def accept_all(state: PlanningState, drafts: Iterable[CandidateMove]) -> list[CandidateMove]:
-    accepted = []
-    for draft in drafts:
-        # With what was contracted, what one saves depends on those before it.
-        if not any(raises_the_bill(state, draft)) and put_in_place(state, draft):
-            state.accept(draft)
-            accepted.append(draft)
-    return accepted
-
-
-def put_in_place(state: PlanningState, draft: CandidateMove) -> bool:
-    """Make the relocation hold a draft that was found elsewhere; False, and nothing done, if it cannot."""
-    mark = state.relocation.mark()
-    # Whichever were counted first when it was found, pods of new nodes or pods on nodes that are there.
-    for new_first in (True, False) if draft.new and draft.placed else (True,):
-        state.remove(draft.rows)
-        if new_first:
-            state.expect_new(draft.new)
-        if all(_put(state, *place) for place in draft.placed):
-            return True
-        state.relocation.undo(mark)
-    return False
-
-
-def _put(state: PlanningState, shape: int, row: int, pods: int) -> bool:
-    relocation = state.relocation
-    restricted = relocation.is_restricted(shape)
-    alone = restricted or bool(state.view.snapshot.shapes[shape].host_ports)
-    return all(
-        (not restricted or relocation.allows(shape, row)) and relocation.put(shape, row, some)
-        for some in ([1] * pods if alone else [pods])
-    )
 
 
 def _sums(chosen: Int64s, values: Sequence[float]) -> Floats:

@@ -16,10 +16,11 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from karpool.consolidation.methods.acceptance import accept_all
 from karpool.consolidation.methods.deletion import Deletion, delete
 from karpool.consolidation.methods.emptiness import Emptiness
 from karpool.consolidation.methods.method import Method, PlanDeadline, SearchResult
-from karpool.consolidation.methods.multi_node import GROUP, MultiNode, accept_all, is_unrestricted
+from karpool.consolidation.methods.multi_node import GROUP, MultiNode, is_unrestricted
 from karpool.consolidation.methods.receivers import Receivers
 from karpool.consolidation.methods.repacking import Repacking
 from karpool.consolidation.methods.replacement import Replacement, split

@@ -46,8 +46,9 @@ from karpool.packing.relocation.single_node import FittingTypes, SingleNodePacke
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import PodPlacement, Room
 
-# Nodes of one pass whose topology-bound pods are tried on new nodes: the packer of pending pods works that
-# out from the whole cluster each time. Bounds the time of a plan; not measured.
+# Nodes of one pass whose topology-bound pods are tried on new nodes with the packer of pending pods, which
+# looks at the whole cluster each time. On the packed cluster of 1,000 nodes of `bench.plans` none is
+# needed and none is left out: whether one new node takes such pods is told without it. Bounds odd clusters.
 BOUND_TRIES_MAX = 300
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from karpool.consolidation.methods.replacement import SPOT_TYPES_MIN, cheaper_types, without_same_types
+from karpool.consolidation.methods.replacement_rules import SPOT_TYPES_MIN, cheaper_types, without_same_types
 from karpool.consolidation.policy import prices
 from karpool.model.catalogue.catalogue import Offering
 from karpool.model.karpenter.objects import CAPACITY_TYPE, INITIALIZED, NODEPOOL, ON_DEMAND, SPOT
