@@ -291,6 +291,10 @@ def values_schema() -> str:
     for options in OPTIONS:
         for field in option_fields(options):
             if key := field.about.get("chart"):
+                if key not in values[options.chart]:
+                    raise SystemExit(
+                        f"values.yaml: {options.chart}.{key} is missing, which --{field.name} names"
+                    )
                 described = _value_schema(field, values[options.chart][key])
                 schema["properties"][options.chart]["properties"][key] = described
     return json.dumps(schema, indent=2) + "\n"

@@ -23,7 +23,8 @@ import numpy as np
 from karpool.gpu.device_columns import NO_NODE, DeviceColumns, Rows
 from karpool.gpu.strategies.fragmentation_score import Floats, FragmentationScore
 from karpool.gpu.strategies.request_mix import LearnedMix, RequestMix, RequestShape, shape_of
-from karpool.gpu.strategies.strategy import FRAGMENTATION, CandidateScope
+from karpool.gpu.strategies.strategy import CandidateScope
+from karpool.gpu.strategies.strategy_name import StrategyName
 from karpool.model.devices.request import GpuRequest
 from karpool.packing.tables.columns import Bools, Int64s
 
@@ -50,7 +51,7 @@ class FragmentationStrategy:
     """Give a `mix`, or let it learn one from the requests it is shown."""
 
     mix: RequestMix | None = None
-    name: str = FRAGMENTATION
+    name: str = StrategyName.FRAGMENTATION
     learning: LearnedMix = field(default_factory=LearnedMix)
     _worth: FragmentationScore | None = None
     _known: OrderedDict[_Kind, _Known] = field(default_factory=OrderedDict)

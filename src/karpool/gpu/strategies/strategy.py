@@ -18,7 +18,9 @@ from karpool.gpu.strategies.strategy_name import StrategyName
 from karpool.model.devices.request import GpuRequest
 from karpool.packing.tables.columns import Bools, Int64s
 
-NODE_COMPACT, COMPACT_FIRST, LOW_LOAD_FIRST, FRAGMENTATION = StrategyName
+NODE_COMPACT = StrategyName.NODE_COMPACT
+COMPACT_FIRST = StrategyName.COMPACT_FIRST
+LOW_LOAD_FIRST = StrategyName.LOW_LOAD_FIRST
 
 VRAM_WEIGHT, TFLOPS_WEIGHT = 0.7, 0.3
 PENDING_DIVISOR = 4
