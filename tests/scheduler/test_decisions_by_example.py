@@ -64,15 +64,13 @@ def test_an_empty_list_of_groups_is_none():
     ).is_success
 
 
-def test_a_shortage_is_known_as_one_whatever_it_is_called():
+def test_a_shortage_is_named_after_the_step_that_meets_it():
     by_selection = binding(5, DYNAMIC, placement={"spreadConstraints": ONE})
     members = clusters("m1")
 
     called = [schedule(each, members, rooms(m1=2)) for each in (by_selection, binding(5, DYNAMIC))]
-    other = schedule(binding(5, DYNAMIC), [], {})
 
     assert [each.reason for each in called] == [ScheduleReason.SCHEDULER_ERROR, ScheduleReason.UNSCHEDULABLE]
-    assert [each.lacks_room for each in (*called, other)] == [True, True, False]
 
 
 # What is asked

@@ -329,7 +329,8 @@ def answer_node_score(case: Case) -> int:
         replace(device({"phase": RUNNING, **each}), name=f"gpu-{number}", node="n")
         for number, each in enumerate(given["gpus"])
     )
-    return strategy(given).node_score(table, table.all_rows())
+    code = table.node_code("n")
+    return 0 if code is None else int(strategy(given).node_scores(table, np.array([code]))[0])
 
 
 @kind("select")

@@ -98,11 +98,6 @@ class ClusterView:
         prices = (machine.price_per_hour for machine in self.machines)
         return np.array([np.nan if price is None else price for price in prices], dtype=np.float64)
 
-    @property
-    def movable(self) -> Sequence[StateNode]:
-        """Every machine, those without a node included."""
-        return [*self.machines, *self.claims_without_node]
-
 
 def _unclear_buffers(snapshot: Snapshot) -> dict[str, str]:
     """By pool, a buffer of which cannot be told what room it keeps: where pods of its namespace run, or

@@ -48,16 +48,6 @@ class KubeletSettings:
     heartbeat_seconds: float | None = None  # how often a node says that it lives
 
 
-INSTANT = KubeletSettings(
-    register=constant(0),
-    ready=constant(0),
-    devices=constant(0),
-    pull=constant(0),
-    start=constant(0),
-    stop=constant(0),
-)
-
-
 def kubelet(cloud: Cloud | None, settings: KubeletSettings | None = None) -> Build:
     return lambda context: Kubelet(context, cloud, settings or KubeletSettings())
 

@@ -13,7 +13,6 @@ from karpool_fleet.karmada.propagation.names import (
     MANAGED,
     RETAIN_REPLICAS,
     binding_name,
-    estimator_service,
     work_name,
 )
 from karpool_fleet.karmada.propagation.retention import has_drifted, may_write, retained
@@ -122,13 +121,6 @@ def test_names_are_upstreams() -> None:
     assert binding_name("ClusterRole", "system:Admin") == "system.admin-clusterrole"
     assert work_name("Deployment", "web", "a") != work_name("Deployment", "web", "b")
     assert work_name("Role", "a:B", "x").startswith("a.b-")
-
-
-def test_an_estimator_elsewhere_is_found_by_its_service() -> None:
-    service = estimator_service("east", "10.1.2.3.nip.io", 31234)
-    assert service["metadata"] == {"name": "karmada-scheduler-estimator-east", "namespace": "karmada-system"}
-    assert service["spec"]["type"] == "ExternalName"
-    assert service["spec"]["ports"] == [{"name": "grpc", "port": 10352, "targetPort": 31234}]
 
 
 def test_a_work_leads_back_to_its_binding() -> None:

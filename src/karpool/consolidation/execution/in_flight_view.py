@@ -32,7 +32,6 @@ from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.node import HOSTNAME, INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape
-from karpool.model.kubernetes.times import rfc3339
 from karpool.model.requirements import ValueSet, combined
 from karpool.model.resources import CPU, MEMORY, PODS, add
 from karpool.model.taints import Toleration
@@ -41,7 +40,6 @@ from karpool.packing.new_nodes.pack_result import LaunchOption
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.smart_pod import placeholder_of
 
-_EPOCH = rfc3339(0.0)
 _PINNED = frozenset((NODEPOOL, INSTANCE_TYPE, ZONE, CAPACITY_TYPE, HOSTNAME))
 # Of what a type holds by the catalogue: machines come with a few percent less.
 _WHOLE = 0.9

@@ -75,15 +75,8 @@ class LoadStrategy:
         score: Int64s = np.clip(np.floor(weighed + 0.5), 0, 100).astype(np.int64)
         return score
 
-    def node_score(self, table: DeviceColumns, rows: Rows) -> int:
-        """Of one node: the average of its devices, cut off; one that is not running yet counts a quarter."""
-        if not len(rows):
-            return 0
-        scores = self.scores(table, rows, for_node=True)
-        return int(np.where(table.pending[rows], scores // PENDING_DIVISOR, scores).sum()) // len(rows)
-
     def node_scores(self, table: DeviceColumns, nodes: Int64s, counted: Bools | None = None) -> Int64s:
-        """Of several nodes, over all their devices that count."""
+        """By node: the average of its devices that count, cut off; one not running yet counts a quarter."""
         member = table.node_rows[nodes]
         rows = np.where(member >= 0, member, 0)
         there = member >= 0 if counted is None else (member >= 0) & counted[rows]

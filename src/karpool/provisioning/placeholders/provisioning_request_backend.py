@@ -2,8 +2,8 @@
 
 One request for each unit. They are one-shot and immutable: what failed or ran out is
 over and has to be withdrawn and asked for again, as another epoch. Pods that are to use
-what was booked carry the annotation `CONSUME`; what is booked is kept from other
-requests only, not from other pods.
+what was booked carry the annotation `autoscaling.x-k8s.io/consume-provisioning-request`;
+what is booked is kept from other requests only, not from other pods.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,6 @@ from karpool.provisioning.placeholders.template_backend import TemplateBackend, 
 
 KIND = "ProvisioningRequest"
 ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
 _ENDS = ("Failed", "BookingExpired", "CapacityRevoked")
 
 

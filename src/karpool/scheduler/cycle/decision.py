@@ -156,13 +156,6 @@ class SchedulingDecision:
         return self.missing > 0 and self.targets is not None
 
     @property
-    def lacks_room(self) -> bool:
-        """Whether it is worth trying again as soon as room appears somewhere."""
-        return not self.is_success and any(
-            attempt.failure and attempt.failure.resolvable for attempt in self.attempts
-        )
-
-    @property
     def shown_targets(self) -> str:
         return show_targets(self.targets or ())
 

@@ -98,17 +98,3 @@ def permanent_id(*parts: str) -> str:
     """An id in the form of a UUID that the same parts always give."""
     text = hashlib.blake2b("\x00".join(parts).encode(), digest_size=16).hexdigest()
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
-
-
-def estimator_service(
-    cluster: str, host: str, port: int, *, prefix: str = "karmada-scheduler-estimator"
-) -> Object:
-    """What a scheduler looks up in the control plane to reach a member's estimator elsewhere."""
-    return {
-        "metadata": {"name": f"{prefix}-{cluster}", "namespace": SYSTEM_NAMESPACE},
-        "spec": {
-            "type": "ExternalName",
-            "externalName": host,
-            "ports": [{"name": "grpc", "port": 10352, "targetPort": port}],
-        },
-    }

@@ -27,11 +27,6 @@ class TemplateKey(NamedTuple):
         return ObjectKey(self.namespace, self.name)
 
 
-def template_key(obj: Object) -> TemplateKey:
-    meta = obj["metadata"]
-    return TemplateKey(obj["apiVersion"], obj["kind"], meta.get("namespace", ""), meta["name"])
-
-
 def key_in(resource: Object) -> TemplateKey:
     """From a binding's `spec.resource`."""
     return TemplateKey(
