@@ -8,7 +8,7 @@ import pytest
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator
 from karpool.consolidation.execution.record import MovePhase
-from karpool.consolidation.planning.plan import MoveKind
+from karpool.consolidation.planning.plan import ConsolidationPlan, MoveKind
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.process import summary
 from karpool.manager.manager import Manager
@@ -141,7 +141,7 @@ def test_two_that_run_at_once_do_what_one_does() -> None:
 def test_a_dry_run_writes_nothing() -> None:
     async def story(p: Play) -> None:
         await p.half_empty(2)
-        plans: list[object] = []
+        plans: list[ConsolidationPlan] = []
         stop = Stop()
         client = p.stage.cluster.client("dry")
         looking = Manager.of(
@@ -152,6 +152,9 @@ def test_a_dry_run_writes_nothing() -> None:
         stop.set()
         await task
         assert len(plans) > 3
+        first, *later = (plan.certificate for plan in plans)
+        assert first is not None and first.possible_per_hour is not None
+        assert not any(later), "the next one is hours away"
         assert p.stage.cluster.faults.writes.get("dry", 0) == 0
         assert len(await p.stage.nodes()) == 2
 

@@ -1,5 +1,6 @@
 """Nodes go that the plan sent pods to, several nodes go into few new ones, and each pod moves once."""
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 
@@ -170,6 +171,28 @@ def test_groups_go_although_some_of_their_pods_are_bound_by_topology(seed):
     assert len(set(apart)) == len(apart)
     gone = {name for move in plan.moves for name in move.names}
     assert not gone & set(home.values())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_zone_gets_more_pods_than_spread_allows(seed):
+    """Counted again after every move: where its pods went, there are at most two more than anywhere else."""
+    view = bound_cluster(seed).view()
+    zone = {machine.name: machine.labels[ZONE] for machine in view.machines}
+    home = {key: view.snapshot.names[row] for key, row in zip(view.pods.keys, view.pods.rows, strict=True)}
+    home = {pod: node for pod, node in home.items() if pod.split("/")[1].startswith("s")}
+    went = 0
+    for move in plan_consolidation(view, UNSCORED, NOW).moves:
+        zone |= {f"{move.id}/{number}": new.chosen.zone for number, new in enumerate(move.new_nodes)}
+        moved = [pod for pod in move.pods if pod.pod in home]
+        home |= {pod.pod: pod.node or f"{move.id}/{pod.new_node}" for pod in moved}
+        for name in move.names:
+            del zone[name]
+        counts = Counter(zone[node] for node in home.values())
+        least = min(counts[name] for name in set(zone.values()))
+        for pod in moved:
+            went += 1
+            assert counts[zone[home[pod.pod]]] <= least + SPREAD["maxSkew"]
+    assert went
 
 
 # Every move is checked alone

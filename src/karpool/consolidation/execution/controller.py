@@ -70,7 +70,7 @@ class ConsolidatorSettings:
     stop_switch: tuple[str, str] = (STOP_NAMESPACE, STOP_NAME)
     plan_seconds: float = 10.0  # between two plans
     idle_seconds: float = 300.0  # between two plans of a cluster that stands still with nothing to move
-    certify_seconds: float = 3600.0  # between two certificates: one takes seconds of a processor
+    certify_seconds: float = 6 * 3600.0  # between two certificates: one takes seconds of a processor
     pass_seconds: float = 2.0  # between two looks at moves under way
     most_in_flight: int = 20  # moves at once
     keep_seconds: float = KEEP_SECONDS  # records of moves that are over
@@ -355,7 +355,9 @@ class Consolidator:
 
         def work() -> ConsolidationPlan:
             plan = self._planning.plan(view, settings, now, elapsed=elapsed)
-            return certified(plan, view, settings, now, elapsed=elapsed) if certifies else plan
+            if not certifies:
+                return plan
+            return certified(plan, view, settings, now, elapsed=elapsed, whole_nodes=False)
 
         plan: ConsolidationPlan = await self._off_loop(work)
         self.plan = plan
