@@ -177,11 +177,11 @@ class _Problem:
     def _read_bins(self) -> None:
         """Nodes with room for any of the pods: those in question, and the others with the most."""
         relocation = self._state.relocation
-        known = [name in relocation.resources for name in self._resources]
+        counted = [name in relocation.resources for name in self._resources]
         free = np.array(
             [
                 relocation.free(name) if there else np.zeros(len(relocation.order), dtype=np.int64)
-                for name, there in zip(self._resources, known, strict=True)
+                for name, there in zip(self._resources, counted, strict=True)
             ]
         )
         takes: Bools = np.zeros(free.shape[1], dtype=np.bool_)
@@ -219,11 +219,11 @@ class _Problem:
             return
         one_node = state.one_node
         key = tuple(map(one_node.sort, self._shapes)), most, one_node.limits_left()
-        known = self._known.get(key)
-        if known is None:
+        remembered = self._known.get(key)
+        if remembered is None:
             sizes = self._smallest(most)
-            known = self._known[key] = sizes, self._mixed(sizes)
-        self._sizes, self._mixes = known
+            remembered = self._known[key] = sizes, self._mixed(sizes)
+        self._sizes, self._mixes = remembered
 
     def _smallest(self, most: float) -> list[_Size]:
         columns = self._launchable(most)
@@ -492,10 +492,10 @@ def _promise(state: PlanningState, rows: Sequence[int]) -> float:
 
 def _sums(chosen: Int64s, values: Sequence[float]) -> Floats:
     """Of each subset, added up in order, so that rounding is that of adding one by one."""
-    found: Floats = np.zeros(len(chosen))
+    sums: Floats = np.zeros(len(chosen))
     for index, value in enumerate(values):
-        found = np.where(chosen[:, index] == 1, found + value, found)
-    return found
+        sums = np.where(chosen[:, index] == 1, sums + value, sums)
+    return sums
 
 
 def _joined(parts: Sequence[_Columns], resources: int, shapes: int) -> _Columns:

@@ -211,10 +211,10 @@ def split(state: PlanningState, draft: CandidateMove) -> list[CandidateMove]:
         parts[row] = []
         for shape, pods in state.demand((row,)):
             left = pods
-            for wanted in coming:
-                taken = min(wanted.get(shape, 0), left)
+            for new_pods in coming:
+                taken = min(new_pods.get(shape, 0), left)
                 if taken:
-                    wanted[shape] -= taken
+                    new_pods[shape] -= taken
                     left -= taken
                     if row not in together:
                         together.append(row)
@@ -239,31 +239,31 @@ def split(state: PlanningState, draft: CandidateMove) -> list[CandidateMove]:
 
 def pods_shown(state: PlanningState, rows: Iterable[int], shapes: Iterable[int], limit: int = 3) -> list[str]:
     """Names of some of the pods that have these shapes."""
-    pods, wanted, found = state.view.pods, frozenset(shapes), []
+    pods, chosen, names = state.view.pods, frozenset(shapes), []
     for row in rows:
         for pod in pods.on(row):
-            if int(pods.shapes[pod]) in wanted:
-                found.append(pods.keys[pod])
-                if len(found) == limit:
-                    return found
-    return found
+            if int(pods.shapes[pod]) in chosen:
+                names.append(pods.keys[pod])
+                if len(names) == limit:
+                    return names
+    return names
 
 
 # Buying
 
 
 def _for_others(
-    shapes: tuple[int, ...], known: list[PurchasedNode] | UnplacedShapes, pods: Pods
+    shapes: tuple[int, ...], purchase: list[PurchasedNode] | UnplacedShapes, pods: Pods
 ) -> list[PurchasedNode] | UnplacedShapes:
     """What was found for pods of some shapes, for those of others that ask for the same in the same order."""
     if tuple(pods) == shapes:
-        return known
-    if isinstance(known, UnplacedShapes):
-        return UnplacedShapes(known.why, tuple(pods)) if known.shapes == shapes else known
+        return purchase
+    if isinstance(purchase, UnplacedShapes):
+        return UnplacedShapes(purchase.why, tuple(pods)) if purchase.shapes == shapes else purchase
     now = dict(zip(shapes, pods, strict=True))
     return [
         PurchasedNode(node.fitting, {now[shape]: number for shape, number in node.pods.items()})
-        for node in known
+        for node in purchase
     ]
 
 
@@ -288,13 +288,13 @@ def cheapest_node(
         "no instance type that its pools may launch holds the pods that need a new node",
     )
     for fitting in state.one_node.fitting(pods, within=within):
-        found = _allowed(state, rows, fitting, ceiling, on_spot=on_spot)
-        if alone and len(rows) > 1 and not isinstance(found, Infeasible):
-            found = _unlike_sources(state, rows, found)
-        if isinstance(found, Infeasible):
-            reason = found
-        elif best is None or found.price_per_hour < best.price_per_hour - CENT:
-            best = found
+        allowed = _allowed(state, rows, fitting, ceiling, on_spot=on_spot)
+        if alone and len(rows) > 1 and not isinstance(allowed, Infeasible):
+            allowed = _unlike_sources(state, rows, allowed)
+        if isinstance(allowed, Infeasible):
+            reason = allowed
+        elif best is None or allowed.price_per_hour < best.price_per_hour - CENT:
+            best = allowed
     return UnplacedShapes(reason, tuple(pods)) if best is None else PurchasedNode(best, pods)
 
 
@@ -369,16 +369,16 @@ def buy_for_bound_pods(
         )
     if len(planned) == 1 and (one := _like(state, rows, planned[0], ceiling)) is not None:
         return [one]
-    found: list[PurchasedNode] = []
-    for each in planned if len(planned) > 1 else ():
-        bought = _like(state, rows, each, ceiling)
+    bought_nodes: list[PurchasedNode] = []
+    for node in planned if len(planned) > 1 else ():
+        bought = _like(state, rows, node, ceiling)
         narrow = bought.fitting.cheaper_than(_worst(bought.fitting) + CENT) if bought is not None else None
         if bought is None or narrow is None or (ceiling := ceiling - _worst(narrow)) <= 0:
             break
-        found.append(PurchasedNode(narrow, bought.pods))
+        bought_nodes.append(PurchasedNode(narrow, bought.pods))
     else:
-        if found:
-            return found
+        if bought_nodes:
+            return bought_nodes
     return UnplacedShapes(
         Infeasible(ConsolidationReason.NOT_CHEAPER, "no new nodes for its pods cost less than it does"),
         tuple(left),
@@ -410,8 +410,8 @@ def _like(
     on_spot = all(_capacity_type(state, row) == SPOT for row in rows)
     for fitting in state.one_node.fitting(pods, within=node.requirements):
         if fitting.pool == node.pool:
-            found = _allowed(state, rows, fitting, ceiling, on_spot=on_spot)
-            return None if isinstance(found, Infeasible) else PurchasedNode(found, pods)
+            allowed = _allowed(state, rows, fitting, ceiling, on_spot=on_spot)
+            return None if isinstance(allowed, Infeasible) else PurchasedNode(allowed, pods)
     return None
 
 
@@ -441,7 +441,7 @@ def purchase_several(
         return None if isinstance(one, UnplacedShapes) else [one]
     most = ceiling
     limits = one_node.limits()
-    found: list[PurchasedNode] = []
+    bought_nodes: list[PurchasedNode] = []
     for part, place in zip(pods_of, places, strict=True):
         bought = cheapest_node(state, rows, part, most, alone=False, within=place)
         if isinstance(bought, UnplacedShapes):
@@ -451,10 +451,10 @@ def purchase_several(
         if narrow is None or (ceiling := ceiling - _worst(narrow)) <= 0:
             break
         one_node.reserve(narrow)
-        found.append(PurchasedNode(narrow, part))
+        bought_nodes.append(PurchasedNode(narrow, part))
     else:
         one_node.restore(limits)
-        return found
+        return bought_nodes
     one_node.restore(limits)
     return None
 
@@ -466,20 +466,20 @@ def _worst(fitting: FittingTypes) -> float:
 
 
 def _bins(state: PlanningState, shape: int, ceiling: float) -> list[_Bin]:
-    found: list[_Bin] = []
+    bins: list[_Bin] = []
     for fitting in state.one_node.fitting({shape: 1}):
         types = np.flatnonzero(fitting.types & (fitting.worst < ceiling))
         types = types[np.argsort(fitting.cheapest[types], kind="stable")]
         rooms = fitting.launch.room[:, types].T
         left = np.ones(len(types), dtype=np.bool_)
-        for known, _ in found:
-            left &= (rooms > known).any(axis=1)
+        for outdone_by, _ in bins:
+            left &= (rooms > outdone_by).any(axis=1)
         while left.any():
             cheapest = int(left.argmax())
             room = rooms[cheapest]
-            found.append((room.tolist(), float(fitting.cheapest[types[cheapest]])))
+            bins.append((room.tolist(), float(fitting.cheapest[types[cheapest]])))
             left &= (rooms > room).any(axis=1)
-    return sorted(found, key=lambda each: -each[1])[:FIRST_OF_TWO_MAX]
+    return sorted(bins, key=lambda size: -size[1])[:FIRST_OF_TWO_MAX]
 
 
 def _filled(state: PlanningState, size: list[int], pods: Pods) -> Pods:

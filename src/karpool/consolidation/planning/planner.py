@@ -232,14 +232,14 @@ class Planner:
 
     # What is not done
 
-    def _rejected(self, found: SearchResult) -> Iterable[RejectedMove]:
-        for draft, why in found.refused.values():
+    def _rejected(self, result: SearchResult) -> Iterable[RejectedMove]:
+        for draft, why in result.refused.values():
             yield RejectedMove(self.move(draft), why)
 
-    def _held(self, found: SearchResult, rejected: Iterable[RejectedMove]) -> Iterable[KeptNode]:
+    def _held(self, result: SearchResult, rejected: Iterable[RejectedMove]) -> Iterable[KeptNode]:
         world, view = self.world, self.view
         refused = {name: move.why for move in rejected for name in move.move.names}
-        not_looked_at = frozenset(found.not_looked_at)
+        not_looked_at = frozenset(result.not_looked_at)
         for row, machine in enumerate(view.machines):
             if world.gone[row] and row not in self.judged.held:
                 continue
@@ -263,13 +263,13 @@ class Planner:
                     ),
                 )
             else:
-                why = self._stuck(found, row)
+                why = self._stuck(result, row)
             price = machine.price_per_hour
             yield KeptNode(machine.name, machine.pool, price, float(world.costs[row]), why)
         yield from self.judged.stray
 
-    def _stuck(self, found: SearchResult, row: int) -> tuple[Infeasible[ConsolidationReason], ...]:
-        stuck = found.stuck.get(row)
+    def _stuck(self, result: SearchResult, row: int) -> tuple[Infeasible[ConsolidationReason], ...]:
+        stuck = result.stuck.get(row)
         if stuck is None:
             return (Infeasible(ConsolidationReason.NO_GAIN, "no move that takes it saves anything"),)
         shown = replacement.pods_shown(self.world, (row,), stuck.shapes)
@@ -278,15 +278,15 @@ class Planner:
         message = f"{stuck.why.detail} (pods {', '.join(shown)})"
         return (Infeasible(stuck.why.reason, message, f"pod {shown[0]}"),)
 
-    def _not_looked_at(self, found: SearchResult) -> Iterable[NotConsidered]:
+    def _not_looked_at(self, result: SearchResult) -> Iterable[NotConsidered]:
         names = self.view.snapshot.names
-        if found.not_looked_at:
-            rows = tuple(names[row] for row in found.not_looked_at)
+        if result.not_looked_at:
+            rows = tuple(names[row] for row in result.not_looked_at)
             yield NotConsidered(
                 rows, f"not considered before the planning deadline of {self.settings.deadline_seconds:g} s"
             )
-        if found.not_combined:
-            rows = tuple(names[row] for row in found.not_combined)
+        if result.not_combined:
+            rows = tuple(names[row] for row in result.not_combined)
             deadline = self.settings.deadline_seconds
             why = "there are too many groups" if deadline is None else f"the deadline of {deadline:g} s came"
             yield NotConsidered(rows, f"looked at alone, not together with others: {why}")

@@ -279,9 +279,9 @@ class PlanningState:
                 attempt = self._remember(rows[0], RelocationAttempt([], dict(demand)))
         return attempt
 
-    def _remember(self, row: int, found: RelocationAttempt) -> RelocationAttempt:
-        self._tried.setdefault(self.stage, {})[row] = found
-        return found
+    def _remember(self, row: int, attempt: RelocationAttempt) -> RelocationAttempt:
+        self._tried.setdefault(self.stage, {})[row] = attempt
+        return attempt
 
     def relocate(
         self, rows: Sequence[int], arrived: Mapping[int, int] | None = None, *, whole: bool = False
