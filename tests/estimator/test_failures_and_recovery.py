@@ -1,9 +1,9 @@
 """Pools and offerings that do not deliver stop counting, and get another chance."""
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from karpool.cluster.market.failures import PROBE_SECONDS, LaunchFailures, OfferingKey
+from karpool.cluster.market.failures import LaunchFailures, OfferingKey
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.packing.new_nodes.offerings import StockOut
 
@@ -82,13 +82,25 @@ def test_a_success_ends_every_failure_before_it(observations, at, later):
     assert all(each.since > at for each in found)
 
 
+def turns():
+    """By the book: three minutes to deliver, then out for ten minutes, twenty, and so on up to 160."""
+    begins = 0.0
+    for number in range(100):
+        out = min(600.0 * 2**number, 9600.0)
+        yield begins, begins + 180.0, begins + 180.0 + out
+        begins += 180.0 + out
+
+
 @settings(max_examples=200)
-@given(moments, st.floats(0, 5000))
-def test_pods_that_wait_take_a_pool_out_in_turns(since, age):
+@given(moments, st.floats(0, 100_000))
+def test_pods_that_wait_take_a_pool_out_in_turns_that_double(since, age):
     failures = told([], {"gpu": since})
+    number, (_, out, ends) = next(turn for turn in enumerate(turns()) if age < turn[1][2])
+    assume(all(abs(age - edge) > 1e-6 * (since + 1) for edge in (out, ends)))  # of floats
     failure = failures.of_pool("gpu", since + age)
 
-    assert (failure is not None) == (age % 780.0 >= 180.0)
+    assert (failure is not None) == (age >= out)
+    assert failures.probed_pools(since + age) == ({"gpu"} if age < out and number else frozenset())
     assert failures.of_pool("cpu", since + age) is None
 
 
@@ -173,13 +185,6 @@ def test_asking_in_between_changes_no_later_verdict(observations, later):
     assert asked.current(now + later) == silent.current(now + later)
 
 
-def test_offerings_that_ran_out_of_time_are_forgotten():
-    failures = told([("out_of_stock", "gpu", (SPOT_A,), 100.0, "x"), ("succeeded", "gpu", SPOT_B, 500.0)])
-    longest = 600.0 * 2**4 + PROBE_SECONDS
-    assert failures.stock_outs(100.0 + longest) == () and len(failures._offers) == 2
-    assert failures.stock_outs(101.0 + longest) == () and list(failures._offers) == [SPOT_B]
-
-
 def test_after_the_wait_one_is_tried_and_a_failure_doubles_the_wait():
     failures = told([("out_of_stock", "gpu", (SPOT_A,), 100.0, "x")])
     probe = (StockOut(*SPOT_A),)
@@ -209,14 +214,39 @@ def test_news_of_the_same_refusal_do_not_double_the_wait():
     assert failures.stock_outs(759.0) and not failures.stock_outs(760.0)
 
 
-def test_a_pool_is_tried_again_too_and_nobody_waits_for_the_probe_for_ever():
+DAY = 24 * 3600.0
+
+
+def test_a_pool_is_tried_again_too_and_other_limits_are_a_new_chance():
     failures = told([("failed", "gpu", LaunchReason.LAUNCH_FAILED, 100.0, "x")])
 
     assert failures.probed_pools(699.0) == frozenset()
-    assert failures.probed_pools(700.0) == {"gpu"}
-    assert failures.probed_pools(700.0 + PROBE_SECONDS) == frozenset()
+    assert failures.probed_pools(700.0) == failures.probed_pools(700.0 + 30 * DAY) == {"gpu"}
+    failures.pool_seen("gpu", "limits", 750.0)
     failures.pool_seen("gpu", "other limits", 800.0)
     assert failures.probed_pools(801.0) == frozenset()
+
+
+def test_a_probe_that_nobody_uses_opens_nothing():
+    """Only a success says that there is more than one; a refusal days later is that of a probe, too."""
+    failures = told([("out_of_stock", "gpu", (SPOT_A,), 100.0, "x")])
+    probe = (StockOut(*SPOT_A),)
+    for now in (700.0, 4300.0, 700.0 + DAY, 700.0 + 30 * DAY):
+        assert (failures.stock_outs(now), failures.probed_offers(now)) == ((), probe)
+
+    failures.out_of_stock("gpu", (SPOT_A,), 2 * DAY, "still none")
+    assert failures.stock_outs(2 * DAY + 1199.0) == probe
+    assert failures.probed_offers(2 * DAY + 1200.0) == probe
+    failures.succeeded("gpu", SPOT_A, 3 * DAY)
+    assert failures.stock_outs(3 * DAY) == failures.probed_offers(3 * DAY) == ()
+
+
+def test_of_very_many_offerings_the_oldest_refusals_are_forgotten():
+    failures = told([])
+    for number in range(20_001):
+        failures.out_of_stock("gpu", (OfferingKey(f"t{number}", "", ""),), float(number), "x")
+    kept = {out.instance_type for out in failures.probed_offers(1e9)}
+    assert len(kept) == 10_000 and "t20000" in kept and "t0" not in kept
 
 
 @settings(max_examples=200)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from karpool.model.kubernetes.api_resources import CRDS, NODEPOOLS
+from karpool.model.kubernetes.api_resources import CRDS, DEPLOYMENTS, NODEPOOLS, REPLICASETS
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
-from tests.estimator.serving import World, node, serving
+from tests.estimator.serving import World, node, pod, serving
 from tests.fleet.living import pool
 
 FLAGS = {
@@ -128,3 +128,73 @@ async def test_those_who_ask_are_told_what_is_there_and_what_the_rest_costs():
         promised = pb.AssumedWorkload(namespace="default", components=[component(3, "1", "1Gi")])
         less, told = await parts(wants_parts=True, assumed_workloads=[promised])
         assert (less, told.existing) == (total - 3, 1)
+
+
+def waits(name, owner, reason="Unschedulable"):
+    status = {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}],
+    }
+    return pod(name, "1", metadata={"ownerReferences": [owner]}, status=status)
+
+
+WEB = pb.WorkloadReference(api_version="apps/v1", kind="Deployment", name="web", desired=[6])
+
+
+@pytest.mark.parametrize("created", [0, 1, 4, 6])
+@pytest.mark.parametrize("judged", [0, 1, 4, 6])
+async def test_a_promised_replica_costs_one_before_and_after_its_pod_is_there(created, judged):
+    """Not yet created, created and not yet looked at, found to be without a node: it is one replica."""
+    made = await world(pool("general", limits={"cpu": "40"}, type=["m5.large"]))
+    owner = await made.workload(REPLICASETS, "web-1", await made.workload(DEPLOYMENTS, "web"))
+    for number in range(created):
+        reason = "Unschedulable" if number < judged else "SchedulingGated"
+        await made.add(waits(f"web-{number}", owner, reason))
+    promise = pb.AssumedWorkload(namespace="default", components=[component(6, "1", "0")], workload=WEB)
+    request = pb.MaxAvailableReplicasRequest(
+        cluster="member1",
+        replica_requirements=pb.ReplicaRequirements(resource_request_bytes=amounts("1", "0")),
+        assumed_workloads=[promise],
+    )
+    async with serving(made.transport, **FLAGS) as estimator:
+        assert await estimator.replicas(request) == 20 - 6
+        for workload in (pb.AssumedWorkload(namespace="default", components=promise.components), promise):
+            several = [component(1, "1", "0"), component(2, "1", "0")]
+            asked = sets(*several, assumed_workloads=[workload])
+            counted_twice = min(created, judged) if not workload.HasField("workload") else 0
+            assert await estimator.sets(asked) == (20 - 6 - counted_twice) // 3
+
+
+async def test_pods_that_others_wait_for_are_no_part_of_a_promise():
+    made = await world(pool("general", limits={"cpu": "40"}, type=["m5.large"]))
+    stranger = await made.workload(REPLICASETS, "other-1", await made.workload(DEPLOYMENTS, "other"))
+    await made.add(*(waits(f"other-{number}", stranger) for number in range(3)))
+    promise = pb.AssumedWorkload(namespace="default", components=[component(6, "1", "0")], workload=WEB)
+    request = replicas("1", "0")
+    request.assumed_workloads.append(promise)
+    async with serving(made.transport, **FLAGS) as estimator:
+        assert await estimator.replicas(request) == 20 - 6 - 3
+
+
+async def test_a_pod_to_which_admission_added_a_sidecar_is_the_promised_one():
+    made = await world(pool("general", limits={"cpu": "40"}, type=["m5.large"]))
+    owner = await made.workload(REPLICASETS, "web-1", await made.workload(DEPLOYMENTS, "web"))
+    await made.add(
+        *(
+            {
+                **waits(f"web-{number}", owner),
+                "spec": {
+                    "containers": [
+                        {"name": name, "image": "i", "resources": {"requests": {"cpu": cpu}}}
+                        for name, cpu in (("app", "1"), ("proxy", "500m"))
+                    ]
+                },
+            }
+            for number in range(6)
+        )
+    )
+    promise = pb.AssumedWorkload(namespace="default", components=[component(6, "1", "0")], workload=WEB)
+    request = replicas("1", "0")
+    request.assumed_workloads.append(promise)
+    async with serving(made.transport, **FLAGS) as estimator:
+        assert await estimator.replicas(request) == 14  # six machines hold one of these each

@@ -1,6 +1,6 @@
 """After a stock-out one node's worth is offered first; a success opens the rest."""
 
-from karpool.cluster.kinds import NODEPOOLS
+from karpool.cluster.kinds import NODEPOOLS, PODS
 from karpool.cluster.market.failures import OfferingKey
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.market.market import Market
@@ -66,3 +66,37 @@ def test_a_pool_that_failed_as_a_whole_is_tried_too():
     assert world.replicas(1612.0) == whole // 3
     world.provider.failures.succeeded("pool", None, 1620.0)
     assert world.replicas(1622.0) == whole
+
+
+def test_a_day_without_a_try_still_offers_one_node():
+    world = World()
+    whole = world.replicas(1000.0)
+    world.provider.failures.out_of_stock("pool", [OfferingKey("four", "", "")], 1010.0, "none left")
+
+    a_day_later = 1010.0 + 24 * 3600
+    assert (world.replicas(a_day_later), world.sets(a_day_later + 2)) == (whole // 3, whole // 3)
+
+
+def test_a_pool_that_leaves_pods_waiting_is_tried_with_one_node_and_out_for_longer_each_time():
+    """0, 6, 0, 6 and so on would be belief: three minutes with everything, then one node at a time."""
+    world = World()
+    whole = world.replicas(1000.0)
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+    pod = {
+        "metadata": {"name": "web", "namespace": "default", "uid": "1"},
+        "spec": {"containers": [container]},
+        "status": {"conditions": [{**condition, "lastTransitionTime": "1970-01-01T00:16:40Z"}]},
+    }
+    world.picture.put(PODS, pod)
+    one_node = whole // 3 - 1  # of which the pod that waits has its place
+    offered = {minute: world.replicas(1000.0 + 60 * minute + 1) for minute in range(80)}
+
+    assert offered[1] == whole - 1
+    assert {offered[minute] for minute in range(3, 13)} == {0}
+    assert {offered[minute] for minute in range(13, 16)} == {one_node}
+    assert {offered[minute] for minute in range(16, 36)} == {0}
+    assert {offered[minute] for minute in range(36, 39)} == {one_node}
+    assert {offered[minute] for minute in range(39, 79)} == {0}
+    world.provider.failures.claimed("pool", 1000.0 + 60 * 79)
+    assert world.replicas(1000.0 + 60 * 80) == whole - 1

@@ -232,6 +232,12 @@ class Cluster:
             raise NotWatched(Aspect.OWNERS)
         return self._owned_pods.workloads()
 
+    def wanting_of(self, namespace: str, api_version: str, kind: str, name: str) -> Counter[Requests]:
+        """Pods of a workload for which an autoscaler should make room, by what they ask for."""
+        if Aspect.OWNERS not in self.aspects:
+            raise NotWatched(Aspect.OWNERS)
+        return self._owned_pods.wanting(namespace, api_version, kind, name)
+
     # Feeding
 
     def apply(self, kind: ClusterKind, changes: Sequence[ObjectChange[Any]], now: float) -> None:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from karpool.cluster.snapshot import Snapshot
+from karpool.estimator.pending_demand import without_topology
 from karpool.model.karmada.replica_requirements import Component
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.assumed import AssumedDeduction
 from karpool.packing.counting.count import count
 from karpool.packing.counting.first_fit import FirstFitResult, first_fit
@@ -40,6 +42,7 @@ class EstimateQuestion:
     assumed: Sequence[AssumedWorkload] = ()
     topology: bool = False
     arrived: Sequence[ArrivedReplicas] = ()
+    wanting: Sequence[tuple[int, ...]] = ()  # of each component assumed: replicas that wait for a node
 
     @property
     def for_sets(self) -> bool:
@@ -51,6 +54,22 @@ class EstimateQuestion:
             return AssumedDeduction(self.snapshot.room)
         workloads = ([group_of(component) for component in workload.components] for workload in self.assumed)
         return self.snapshot.assume(workloads, topology=self.topology)
+
+    @cached_property
+    def promised(self) -> dict[PodShape, int]:
+        """What is assumed, has no existing node, and is not among the pods that wait: it takes nodes to
+        come after these. Equal shapes are equal, whosever they are."""
+        promised: dict[PodShape, int] = {}
+        for groups in self.deduction.left:
+            for group in groups:
+                shape = without_topology(group.shape)
+                promised[shape] = promised.get(shape, 0) + group.replicas
+        for workload, waiting in zip(self.assumed, self.wanting, strict=bool(self.wanting)):
+            for component, replicas in zip(workload.components, waiting, strict=False):
+                shape = without_topology(component.shape)
+                if shape in promised:
+                    promised[shape] = max(0, promised[shape] - replicas)
+        return {shape: replicas for shape, replicas in promised.items() if replicas}
 
     @property
     def room(self) -> Room:

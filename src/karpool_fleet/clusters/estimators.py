@@ -13,9 +13,11 @@ import grpc
 from karpool.estimator.process import FleetEstimator
 from karpool.estimator.serving.options import EstimatorOptions
 from karpool.estimator.serving.service import EstimatorService
+from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.manager.manager import Manager
 from karpool.manager.options import read_options
+from karpool.model.kubernetes.api_resources import CLUSTERS
 from karpool.scheduler.estimates.estimator_client import EstimatorClient, EstimatorSettings
 from karpool_fleet.runtime.supervisor import Context
 
@@ -34,12 +36,15 @@ class Estimators:
 
 
 class EstimatorComponent:
-    """The estimator of one cluster. Raises Invalid for options that cannot work."""
+    """The estimator of one cluster, placed where Karmada's Cluster object says. Raises Invalid for options
+    that cannot work."""
 
-    def __init__(self, context: Context, estimators: Estimators, given: dict[str, Any]) -> None:
+    def __init__(
+        self, context: Context, estimators: Estimators, given: dict[str, Any], karmada: Client | None = None
+    ) -> None:
         options = read_options(EstimatorOptions, {"cluster-name": context.cluster, **given}, embedded=True)
         self._context = context
-        self._estimators = estimators
+        self._estimators, self._karmada = estimators, karmada
         self._manager = Manager.of(
             context.client, lambda environment: FleetEstimator(environment, options, serves=False)
         )
@@ -47,6 +52,10 @@ class EstimatorComponent:
     async def run(self) -> None:
         services, service = self._estimators.services, self._manager.runnable.service
         services[self._context.cluster] = service
+        if self._karmada is not None:
+            spec = (await self._karmada.get(CLUSTERS, self._context.cluster))["spec"]
+            for member in self._manager.runnable.members.values():
+                member.cluster.market.see_karmada_cluster(spec.get("region") or "", spec.get("zones") or ())
         try:
             await self._manager.run()
         finally:

@@ -1,7 +1,7 @@
 """All clusters of a fleet file, running, with Karmada over them and faults at their times."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,12 @@ class EmbeddedFleet:
         clusters = {self.karmada.name: self.karmada} if self.karmada else {}
         return clusters | {name: cluster.embedded for name, cluster in self.clusters.items()}
 
+    @property
+    def members(self) -> Collection[str]:
+        """Clusters that joined Karmada."""
+        spec = self.file.karmada
+        return () if spec is None else spec.members or self.clusters
+
     async def __aenter__(self) -> "EmbeddedFleet":
         try:
             for cluster in self.clusters.values():
@@ -101,7 +107,7 @@ class EmbeddedFleet:
                 region=self.clusters[name].spec.region,
                 zones=tuple(self.clusters[name].catalogue.zones),
             )
-            for name in spec.members or self.clusters
+            for name in self.members
         }
         self.karmada = EmbeddedCluster(
             spec.name,

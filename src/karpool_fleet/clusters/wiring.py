@@ -102,14 +102,19 @@ class InProcessWiring:
         return self.estimators.clients(clock)
 
     def add_estimators(self, team: Team, flags: Flags) -> None:
-        for cluster in team.fleet.clusters.values():
-            given = {"region": cluster.spec.region, **flags}
+        karmada = team.fleet.karmada
+        members = () if karmada is None else team.fleet.members
+        for name, cluster in team.fleet.clusters.items():
+            # Members learn it from Karmada's Cluster objects, as with --karmada-kubeconfig.
+            is_member = name in members
+            given = dict(flags) if is_member else {"region": cluster.spec.region, **flags}
             if cluster.catalogue_file is not None:
                 given.setdefault("catalogue", str(cluster.catalogue_file))
-            team.build(cluster.embedded, "estimator", self._build(given))
+            control = karmada.client("estimator") if karmada is not None and is_member else None
+            team.build(cluster.embedded, "estimator", self._build(given, control))
 
-    def _build(self, given: dict[str, Any]) -> Build:
-        return lambda context: EstimatorComponent(context, self.estimators, given)
+    def _build(self, given: dict[str, Any], karmada: Client | None) -> Build:
+        return lambda context: EstimatorComponent(context, self.estimators, given, karmada)
 
 
 @dataclass(frozen=True)

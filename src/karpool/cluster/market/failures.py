@@ -4,8 +4,8 @@ A pool stops counting at once when a claim of it cannot be launched, when its no
 not register, or after pods that it should serve have waited for the threshold without
 a new claim. An offering (type, zone, capacity type) stops counting at once when it is
 out of stock. Both are probed after the recovery interval: one node's worth may be asked for. A success, or
-other limits or requirements of the pool, open the rest; a failure doubles the wait. Nothing here touches
-other pools.
+other limits or requirements of the pool, open the rest; a failure doubles the wait. A probe that nobody uses
+says nothing: it stays the one node that is offered. Nothing here touches other pools.
 
 What is observed is only ever merged as a set of moments, so the order in which
 news arrives, and hearing it twice, change nothing: a restart that reads the same
@@ -26,8 +26,6 @@ RECOVERY_SECONDS = 600.0
 NEVER = float("-inf")
 # So often a wait doubles: after that nobody would look for hours.
 _DOUBLINGS = 4
-# For so long a probe is waited for. An API server keeps events for an hour: who starts then knows nothing.
-PROBE_SECONDS = 3600.0
 _MOMENTS_MAX = 16
 # A region sells some ten thousand offerings; beyond that the oldest are forgotten.
 _OFFERS_MAX = 20_000
@@ -186,24 +184,28 @@ class LaunchFailures:
         return max(active, key=lambda failure: (failure.until, failure.cause), default=None)
 
     def _late(self, known: _Pool, pool: str, since: float, now: float) -> LaunchFailure | None:
-        """Pods wait: so long to deliver, so long out, in turns, until something happens."""
-        start = max(since, known.claimed, known.succeeded, known.changed)
-        turn = self._threshold + self._recovery
-        if now - start < self._threshold or turn <= 0:
-            return None
-        begun = start + (now - start) // turn * turn
-        if now - begun < self._threshold:
+        """Pods wait, and nothing is launched for them."""
+        begun, until = self._late_turn(known, since, now)
+        if not begun <= now < until:
             return None
         message = f"pods that it should serve have waited for {int(now - since)} s without a new claim"
-        return LaunchFailure(LaunchReason.PODS_WAITING, message, begun + self._threshold, begun + turn, pool)
+        return LaunchFailure(LaunchReason.PODS_WAITING, message, begun, until, pool)
+
+    def _late_turn(self, known: _Pool, since: float, now: float) -> tuple[float, float]:
+        """The last time out that has begun, else the first: so long to deliver, so long out, in turns. Each
+        turn that brought nothing doubles the time out."""
+        begun = max(since, known.claimed, known.succeeded, known.changed) + self._threshold
+        wait, longest = self._recovery, self._recovery * 2**_DOUBLINGS
+        while wait < longest and (after := begun + wait + self._threshold) <= now:
+            begun, wait = after, wait * 2
+        turn = longest + self._threshold
+        if wait >= longest and turn > 0:
+            begun += max(0.0, (now - begun) // turn) * turn
+        return begun, begun + wait
 
     def of_offers(self, now: float) -> Iterator[LaunchFailure]:
-        for offer, history in list(self._offers.items()):
+        for offer, history in self._offers.items():
             fault = history.fault
-            longest = self._recovery * 2**_DOUBLINGS + PROBE_SECONDS
-            if max(fault.at, history.succeeded) + longest < now:
-                del self._offers[offer]  # news from before then could not bring it back
-                continue
             reset = self._reset_of(offer, history)
             until = self._until(history.moments, reset)
             if fault.at > reset and fault.at <= now < until:
@@ -215,9 +217,12 @@ class LaunchFailures:
             name
             for name, history in self._pools.items()
             if self.of_pool(name, now) is None
-            and any(
-                self._is_probed(moments, max(history.succeeded, history.changed), now)
-                for moments in history.moments.values()
+            and (
+                (history.waiting is not None and self._late_turn(history, history.waiting, now)[1] <= now)
+                or any(
+                    self._is_probed(moments, max(history.succeeded, history.changed), now)
+                    for moments in history.moments.values()
+                )
             )
         )
 
@@ -249,20 +254,19 @@ class LaunchFailures:
         return max(known.succeeded, self._successes.get(offer, NEVER), changed)
 
     def _until(self, moments: Sequence[float], reset: float) -> float:
-        """When it may be tried again: each try that failed doubled the wait, unless it was long ago."""
+        """When it may be tried again: each try that failed doubled the wait."""
         wait, until = self._recovery, NEVER
         for at in moments:
             if at <= reset:
                 continue
             if until > NEVER and at >= until:
-                tried = at - until <= PROBE_SECONDS
-                wait = min(wait * 2, self._recovery * 2**_DOUBLINGS) if tried else self._recovery
+                wait = min(wait * 2, self._recovery * 2**_DOUBLINGS)
             until = at + wait
         return until
 
     def _is_probed(self, moments: Sequence[float], reset: float, now: float) -> bool:
         until = self._until(moments, reset)
-        return until > NEVER and until <= now < until + PROBE_SECONDS
+        return NEVER < until <= now
 
     def _of(self, pool: str) -> _Pool:
         return self._pools.setdefault(pool, _Pool())

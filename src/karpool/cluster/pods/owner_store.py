@@ -6,11 +6,13 @@ the Deployment above it looks like. Who owns what never changes for a uid.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import ObjectMeta, OwnerReference
 from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import is_provisionable
 from karpool.model.kubernetes.pod_shape import PodShape
 
 CHAIN_MAX = 8  # a custom resource of a custom resource is two; owners may also form a circle
@@ -79,11 +81,22 @@ class OwnerStore:
 
 @dataclass(slots=True)
 class ControlledPods:
-    """Of one controller: pods that have a node, by what they ask for, and how many have none."""
+    """Of one controller: pods that have a node, by what they ask for, and how many have none.
+
+    `wanting` are those without a node for which an autoscaler should make room, by what they ask for.
+    """
 
     controller: OwnerReference
-    bound: Counter[Requests]
+    bound: Counter[Requests] = field(default_factory=Counter)
     waiting: int = 0
+    wanting: Counter[Requests] = field(default_factory=Counter)
+
+
+class _OwnedPod(NamedTuple):
+    controller: str  # its uid
+    requests: Requests
+    has_node: bool
+    is_wanting: bool
 
 
 class PodsByOwner:
@@ -91,8 +104,7 @@ class PodsByOwner:
 
     def __init__(self, shape_of: Callable[[str, str], PodShape | None], find_owner: FindOwner) -> None:
         self._shape_of, self._find_owner = shape_of, find_owner
-        # The uid of a pod's controller, and what the pod asks for; None while it has no node.
-        self._pods: dict[ObjectKey, tuple[str, Requests | None]] = {}
+        self._pods: dict[ObjectKey, _OwnedPod] = {}
         self._controlled: dict[str, dict[str, ControlledPods]] = {}  # namespace, uid
 
     def put(self, key: ObjectKey, pod: Pod) -> None:
@@ -101,19 +113,32 @@ class PodsByOwner:
         controller = controller_of(pod.metadata)
         # One that is about to end serves no promise, although it still holds its room.
         if controller and not pod.is_terminal and not pod.is_terminating:
-            self._add(key, controller, has_node=bool(pod.spec.node_name))
+            has_node = bool(pod.spec.node_name)
+            is_wanting = not has_node and is_provisionable(pod)
+            self._add(key, controller, has_node=has_node, is_wanting=is_wanting)
 
     def of(self, namespace: str, api_version: str, kind: str, name: str) -> tuple[Counter[Requests], int]:
         """Pods of a workload, however many controllers are between: bound by what they ask for, and
         how many wait."""
         bound: Counter[Requests] = Counter()
         waiting = 0
+        for controlled in self._below(namespace, api_version, kind, name):
+            bound += controlled.bound
+            waiting += controlled.waiting
+        return bound, waiting
+
+    def wanting(self, namespace: str, api_version: str, kind: str, name: str) -> Counter[Requests]:
+        """Those of a workload that wait, and for which an autoscaler should make room."""
+        wanting: Counter[Requests] = Counter()
+        for controlled in self._below(namespace, api_version, kind, name):
+            wanting += controlled.wanting
+        return wanting
+
+    def _below(self, namespace: str, api_version: str, kind: str, name: str) -> Iterator[ControlledPods]:
         for controlled in self._controlled.get(namespace, {}).values():
             owners = chain(controlled.controller, self._find_owner)
             if any(is_of(owner, api_version, kind, name) for owner in owners):
-                bound += controlled.bound
-                waiting += controlled.waiting
-        return bound, waiting
+                yield controlled
 
     def workloads(self) -> Iterator[tuple[str, OwnerReference]]:
         """By namespace what stands above pods, the topmost that is known of; each once."""
@@ -124,32 +149,32 @@ class PodsByOwner:
                 tops[top.uid] = top
             yield from ((namespace, top) for top in tops.values())
 
-    def _add(self, key: ObjectKey, controller: OwnerReference, *, has_node: bool) -> None:
+    def _add(self, key: ObjectKey, controller: OwnerReference, *, has_node: bool, is_wanting: bool) -> None:
         controllers = self._controlled.setdefault(key.namespace, {})
-        if controller.uid not in controllers:
-            controllers[controller.uid] = ControlledPods(controller, Counter())
-        requests = None
-        if has_node:
-            shape = self._shape_of(key.namespace, key.name)
-            requests = shape.requests if shape is not None else ()
-            controllers[controller.uid].bound[requests] += 1
-        else:
-            controllers[controller.uid].waiting += 1
-        self._pods[key] = (controller.uid, requests)
+        controlled = controllers.setdefault(controller.uid, ControlledPods(controller))
+        shape = self._shape_of(key.namespace, key.name) if has_node or is_wanting else None
+        owned = _OwnedPod(controller.uid, shape.requests if shape is not None else (), has_node, is_wanting)
+        _count(controlled, owned, 1)
+        self._pods[key] = owned
 
     def drop(self, key: ObjectKey) -> None:
-        if key not in self._pods:
+        owned = self._pods.pop(key, None)
+        if owned is None:
             return
-        uid, requests = self._pods.pop(key)
         controllers = self._controlled[key.namespace]
-        controlled = controllers[uid]
-        if requests is None:
-            controlled.waiting -= 1
-        else:
-            controlled.bound[requests] -= 1
-            if not controlled.bound[requests]:
-                del controlled.bound[requests]
+        controlled = controllers[owned.controller]
+        _count(controlled, owned, -1)
         if not controlled.bound and not controlled.waiting:
-            del controllers[uid]
+            del controllers[owned.controller]
         if not controllers:
             del self._controlled[key.namespace]
+
+
+def _count(controlled: ControlledPods, owned: _OwnedPod, pods: int) -> None:
+    if not owned.has_node:
+        controlled.waiting += pods
+    for counts, is_counted in ((controlled.bound, owned.has_node), (controlled.wanting, owned.is_wanting)):
+        if is_counted:
+            counts[owned.requests] += pods
+            if not counts[owned.requests]:
+                del counts[owned.requests]

@@ -35,8 +35,9 @@ class CapacityProvider(Protocol):
     """Says what one autoscaler could add to the nodes that exist.
 
     `estimate` answers for replicas, `estimate_components` (if there is one) for sets. Its parts are
-    named `provider/pool`. `question.deduction.left` are assumed workloads that found no existing
-    node: they take potential nodes first. May have `aspects` and `watches`, like a plugin.
+    named `provider/pool`. `question.promised` are assumed replicas that found no existing node and do not
+    wait as pods: after those that do, they take potential nodes first. May have `aspects` and `watches`,
+    like a plugin.
     """
 
     @property

@@ -163,11 +163,8 @@ class ClusterAutoscalerProvider:
         snapshot = question.snapshot
         rooms = [self._room(snapshot, group) for group in snapshot.node_groups.groups.values()]
         rooms = self._after_waiting(rooms, snapshot, now)
-        for workload in question.deduction.left:
-            for group in workload:
-                rooms = (
-                    _take(rooms, [Group(without_topology(group.shape), group.replicas)], partly=True) or rooms
-                )
+        for shape, replicas in question.promised.items():
+            rooms = _take(rooms, [Group(shape, replicas)], partly=True) or rooms
         return rooms
 
     def _after_waiting(
@@ -190,9 +187,14 @@ class ClusterAutoscalerProvider:
         self.failures.waiting(waiting)
         failed = {room.status.name: self.failures.of_pool(room.status.name, now) for room in rooms}
         self._tell({name: failure for name, failure in failed.items() if failure is not None})
+        probed = self.failures.probed_pools(now)
         return [
-            replace(room, new=0, refusal=f"does not count at present: {failure}") if failure else room
-            for room, failure in ((room, failed[room.status.name]) for room in rooms)
+            replace(room, new=0, refusal=f"does not count at present: {failure}")
+            if (failure := failed[room.status.name])
+            else replace(room, new=min(room.new, 1))
+            if room.status.name in probed
+            else room
+            for room in rooms
         ]
 
     def _tell(self, current: dict[str, LaunchFailure]) -> None:

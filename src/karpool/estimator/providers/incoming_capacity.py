@@ -6,12 +6,12 @@ is left is what a new request can have. A node that the cluster already shows is
 `twin`, so that its room is never counted twice.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from karpool.cluster.market.failures import LaunchFailure, LaunchFailures
 from karpool.cluster.nodes.expected import ExpectedNode
-from karpool.estimator.pending_demand import PendingDemand, largest_first, without_topology
+from karpool.estimator.pending_demand import PendingDemand, largest_first
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.assumed import AssumedDeduction
 from karpool.packing.counting.first_fit import FirstFitResult, NodeFilling
@@ -47,12 +47,12 @@ def serve_pending(
     *,
     now: float,
     nodes_max: int,
-    closed: Collection[str] = (),
-) -> tuple[NodePlan, dict[str, LaunchFailure]]:
-    """Give those who wait what they wait for, and find the pools that leave them waiting.
+) -> tuple[NodePlan, dict[str, LaunchFailure], frozenset[str]]:
+    """Give those who wait what they wait for, and find the pools that leave them waiting, and those of which
+    no more than a probe may be asked for.
 
     The first pool that could serve a pod should; one that fails passes the pod on to the next, which
-    has been asked since then. `closed` are pools that launch no more than a probe.
+    has been asked since then.
     """
     waiting: dict[str, float] = {}
     left: list[tuple[PendingDemand, int]] = []
@@ -73,14 +73,20 @@ def serve_pending(
     failures.waiting(waiting)
     judged = {pool.name: failures.of_pool(pool.name, now) for pool in new.pools}
     failed = {name: failure for name, failure in judged.items() if failure is not None}
-    plan = new.plan(usage, nodes_max=nodes_max, skip={*failed, *closed})
+    probed = failures.probed_pools(now)
+    plan = new.plan(usage, nodes_max=nodes_max, skip={*failed, *probed})
     for demand, rest in left:
         plan.place(demand.shape, rest)
-    return plan, failed
+    return plan, failed, probed
 
 
-def after_assumed(state: ProviderState, deduction: AssumedDeduction, asked: PodShape | None) -> ProviderState:
-    """What is left when assumed workloads that found no existing node have theirs.
+def after_assumed(
+    state: ProviderState,
+    deduction: AssumedDeduction,
+    unserved: Mapping[PodShape, int],
+    asked: PodShape | None,
+) -> ProviderState:
+    """What is left when promised pods that found no existing node have theirs (`EstimateQuestion.promised`).
 
     The largest first, as Karpenter places them; those of the shape that is `asked` about last, next to the
     question, so that each of them costs exactly one replica of it.
@@ -89,11 +95,7 @@ def after_assumed(state: ProviderState, deduction: AssumedDeduction, asked: PodS
     filling = NodeFilling(rows, topology=False)
     plan = state.plan.copy()
     probe = state.probe.copy() if state.probe is not None else None
-    promised: dict[PodShape, int] = {}
-    for workload in deduction.left:
-        for group in workload:
-            shape = without_topology(group.shape)
-            promised[shape] = promised.get(shape, 0) + group.replicas
+    promised = dict(unserved)
     alike = promised.pop(asked, 0) if asked is not None else 0
     for shape in sorted(promised, key=largest_first):
         on_rows = filling.place(Group(shape, promised[shape])) if rows.n else 0

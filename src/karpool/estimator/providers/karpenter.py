@@ -181,12 +181,12 @@ class KarpenterProvider:
         return moment.state
 
     def _look(self, snapshot: Snapshot, now: float) -> ProviderState:
-        probed_pools, probed_offers = self.failures.probed_pools(now), self.failures.probed_offers(now)
+        probed_offers = self.failures.probed_offers(now)
         stock = self.failures.stock_outs(now)
         new = self._new = self._compiled(snapshot, (*stock, *probed_offers), self._new)
         coming, pending = snapshot.expected(), demands(snapshot, snapshot.leaving, now)
         filling = NodeFilling(rows_snapshot(coming), topology=False)
-        plan, failed = serve_pending(
+        plan, failed, probed_pools = serve_pending(
             new.capacity,
             filling,
             snapshot.usage,
@@ -194,7 +194,6 @@ class KarpenterProvider:
             self.failures,
             now=now,
             nodes_max=self._nodes_max,
-            closed=probed_pools,
         )
         probe = None
         if probed_pools or probed_offers:
@@ -228,7 +227,9 @@ class KarpenterProvider:
 
     def _after_assumed(self, question: EstimateQuestion, asked: PodShape | None = None) -> ProviderState:
         moment = self.moment(question.snapshot)
-        return after_assumed(moment, question.deduction, asked) if question.assumed else moment
+        if not question.assumed:
+            return moment
+        return after_assumed(moment, question.deduction, question.promised, asked)
 
     def _tell(self, now: float) -> None:
         current = {

@@ -18,6 +18,7 @@ from karpool.estimator.plugins import registry
 from karpool.estimator.plugins.framework import Framework
 from karpool.estimator.plugins.interface import watches_of
 from karpool.estimator.plugins.registry import PluginSettings
+from karpool.estimator.promised_demand import wanting
 from karpool.estimator.question import EstimateQuestion
 from karpool.estimator.serving.options import EstimatorOptions
 from karpool.estimator.serving.owner_reader import OwnerReader, ResourceDiscovery
@@ -112,7 +113,9 @@ class MemberEstimator:
             return EstimateQuestion(request, snapshot, topology=topology)
         on_nodes = tuple(arrived(self.cluster.replicas_of, workload) for workload in request.assumed)
         assumed = tuple(map(outstanding, request.assumed, on_nodes))
-        return EstimateQuestion(request, snapshot, assumed, topology, on_nodes)
+        # Pods that wait are served first by whoever could launch nodes.
+        waiting = [wanting(self.cluster.wanting_of, workload) for workload in assumed if snapshot.waiting]
+        return EstimateQuestion(request, snapshot, assumed, topology, on_nodes, waiting)
 
     def unschedulable_pods(self) -> int:
         """Pods that the scheduler found no node for."""

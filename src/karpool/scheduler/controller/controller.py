@@ -64,6 +64,7 @@ GATHER_SECONDS = 0.02
 GATHER_SECONDS_PER_WAITING = 0.002
 EXPIRY_SECONDS_MAX = 30.0
 VERIFY_SECONDS = 2.0
+LOOKS_PER_VERIFY = 4  # who begins to wait follows rooms within half a second, and is woken within two
 QUEUE = "scheduler-queue"  # what Karmada calls its own in metrics
 
 Follow = Callable[[MemberCluster | None, MemberCluster | None], None]
@@ -436,9 +437,10 @@ class Scheduler:
     async def _verify(self) -> None:
         """Ask estimators now and then what of the promises has arrived, and follow their room."""
         while True:
-            await self.view.clock.sleep(VERIFY_SECONDS)
-            if self._rooms is not None:
-                self._rooms.look()
+            for _ in range(LOOKS_PER_VERIFY):
+                await self.view.clock.sleep(VERIFY_SECONDS / LOOKS_PER_VERIFY)
+                if self._rooms is not None:
+                    self._rooms.look()
             self.view.room_in(await self._asks.verify(self.view.clusters.get))
 
     def _delay(self, attempts: int) -> float:
