@@ -408,3 +408,12 @@ def test_a_claim_that_came_for_a_placeholder_bound_elsewhere_is_written_down() -
     story.next()
     story.next()
     assert story.record.unused == ("claim-0",) and story.record.arrived == ("new-0", "new-1")
+
+
+def test_a_move_whose_node_another_has_marked_is_not_begun() -> None:
+    story = Model(record_of(2, 0), now=60.0)
+    other = node("node-1")
+    story.nodes["node-1"] = patched(other, mark(other, "karpool-move-other", cordon=False))
+    story.next()
+    assert (story.record.phase, story.record.reason) == (MovePhase.REJECTED, "in_queue")
+    assert "node-1 is part of karpool-move-other" in story.record.message

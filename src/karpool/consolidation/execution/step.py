@@ -156,7 +156,8 @@ def launch_deadline(record: MoveRecord, settings: ExecutionSettings) -> float:
 
 
 def _waiting(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
-    if why := world.stop or _missing(record, world):
+    # A placeholder of another move may have found room on the node: nothing was done yet.
+    if why := world.stop or _missing(record, world) or _taken(_sources(record, world), record):
         return StoreRecord(record.to(MovePhase.REJECTED, now, why.reason, why.detail))
     due = record.since + settings.quiet_seconds
     if now < due:
@@ -339,14 +340,17 @@ def _marked(
 
 
 def _marks(nodes: Sequence[Node], record: MoveRecord, now: float) -> Next | None:
+    why = _taken(nodes, record)
+    return _back(record, now, why) if why is not None else None
+
+
+def _taken(nodes: Sequence[Node], record: MoveRecord) -> Infeasible[ConsolidationReason] | None:
     """A node that another move has marked is not ours to take."""
     for node in nodes:
         other = marked_by(node)
         if other and other != record.name:
-            why = Infeasible(
-                ConsolidationReason.IN_QUEUE, f"node {node.name} is part of {other}", f"node {node.name}"
-            )
-            return _back(record, now, why)
+            about = f"node {node.name}"
+            return Infeasible(ConsolidationReason.IN_QUEUE, f"{about} is part of {other}", about)
     return None
 
 
