@@ -142,3 +142,21 @@ def test_capacity_counts_volumes(tmp_path, capsys):
     assert existing["room"] == 15  # by cpu of `held` alone; with the other node they would be 25
     (refusal,) = answer["refusals"]
     assert refusal["reason"] == f"too many volumes of {DRIVER} are attached (room for 0, asked 1)"
+
+
+@pytest.mark.parametrize(("mode", "most"), [("ReadWriteOncePod", 1), ("ReadWriteMany", 50)])
+def test_replicas_that_share_a_claim_of_one_pod_at_a_time_are_one(mode, most, tmp_path, capsys):
+    state, workload = tmp_path / "cluster.json", tmp_path / "web.json"
+    state.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [node(), *claim("a", mode)]}))
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("web", "a")["spec"] | {"nodeName": ""}}
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    meta = {"name": "web", "namespace": "team"}
+    raw = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": meta, "spec": spec}
+    workload.write_text(json.dumps(raw))
+    code = run(["capacity", "-f", str(workload), "--snapshot", str(state), "-o", "json"], "karpool")
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["most"] == most and (code == 0) == (most >= 3)
+    said = "claim team/a may be used by one pod at a time, not by 3"
+    assert answer["limits"] == ([said] if most == 1 else [])
+    (existing,) = [place for place in answer["places"] if place["name"] == "existing nodes"]
+    assert existing["room"] == most

@@ -184,6 +184,15 @@ class TestWaiting:
         cluster.tell(kinds.RESOURCE_QUOTAS, "team", "q", {"metadata": {"name": "q"}, "status": status})
         assert len(waiting_for(begun(cluster), cluster.view())) == waiting
 
+    @pytest.mark.parametrize(
+        ("key", "free", "waiting"), [("pods", 0, 2), ("count/pods", 2, 1), ("pods", 3, 0)]
+    )
+    def test_as_many_begin_as_the_quota_admits_pods(self, key, free, waiting):
+        cluster = apart()
+        status = {"hard": {key: "9", "pods": "9"}, "used": {"pods": "0", key: str(9 - free)}}
+        cluster.tell(kinds.RESOURCE_QUOTAS, "team", "q", {"metadata": {"name": "q"}, "status": status})
+        assert len(waiting_for(begun(cluster), cluster.view())) == waiting
+
     def test_a_quota_of_another_namespace_is_nobodys_business(self):
         cluster = apart()
         status = {"hard": {"cpu": "1"}, "used": {"cpu": "1"}}

@@ -43,6 +43,7 @@ from karpool.model.kubernetes.volumes import (
     PersistentVolumeClaim,
     StorageClass,
     attach_limits,
+    exclusive_claims,
 )
 from karpool.packing.tables.node_table import NodeRow, node_row
 from karpool.packing.tables.room import Room, StoredRoom
@@ -311,6 +312,10 @@ class ClusterRoom:
     def volumes_of(self, pod: Pod) -> list[PodVolume]:
         """What stands about each of a pod's claims; none where claims are not watched."""
         return self._volumes.volumes_of(pod) if self._volumes is not None else []
+
+    def exclusive(self, pod: Pod) -> list[str]:
+        """Keys of a pod's volume claims that one pod at a time may use; none where they are not watched."""
+        return exclusive_claims(pod, self._volumes.claims) if self._volumes is not None else []
 
     def node_of(self, key: str) -> str:
         """The node of a pod; empty for one that has none, or is not known."""

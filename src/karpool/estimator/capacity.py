@@ -110,11 +110,15 @@ class CapacityAnalyzer:
     def aspects(self) -> Aspect:
         return reduce(or_, map(aspects_of, self._framework.plugins), NO_ASPECTS)
 
-    def answer(self, question: EstimateQuestion, wanted: int) -> CapacityReport:
+    def answer(
+        self, question: EstimateQuestion, wanted: int, exclusive: Sequence[str] = ()
+    ) -> CapacityReport:
+        """`exclusive` are volume claims that all the replicas share, and that one pod at a time may use."""
         outcome = self._framework.run_trusted(question)
-        plans = self._plans(question, wanted)
+        at_once = 1 if exclusive else UNLIMITED
+        plans = self._plans(question, min(wanted, at_once))
         planned = _by_name(part for plan in plans for part in plan.parts)
-        existing = min(question.existing, UNLIMITED)
+        existing = min(question.existing, at_once)
         refusals = explanation(question, outcome).refusals
         # Where nobody says how many devices are left, or will come with a node, that is no "no".
         claims = any(shape.resource_claims for shape in shapes(question.request))
@@ -140,6 +144,8 @@ class CapacityAnalyzer:
         places += (_place(part, planned.get(part.name), unknown=claims) for part in beyond)
         held = sum(place.replicas for place in places)
         limits = tuple(_limits(outcome, wanted))
+        if wanted > at_once:
+            limits += (f"{', '.join(exclusive)} may be used by one pod at a time, not by {wanted}",)
         fits = held >= wanted and not limits
         verdict = (
             CapacityVerdict.CANNOT_TELL
@@ -151,7 +157,7 @@ class CapacityAnalyzer:
             else CapacityVerdict.AFTER_SCALE_UP
         )
         remarks = () if fits else tuple(reason for plan in plans for reason in plan.reasons)
-        most = max(outcome.answer, existing if unknown else 0)
+        most = min(max(outcome.answer, existing if unknown else 0), at_once)
         return CapacityReport(verdict, wanted, most, tuple(places), refusals, limits, remarks)
 
     def _plans(self, question: EstimateQuestion, wanted: int) -> list[Estimate]:

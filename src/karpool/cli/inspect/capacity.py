@@ -266,7 +266,8 @@ def answer_in_order(
     for workload, needs in zip(workloads, requirements, strict=True):
         replicas = workload.replicas if replicas_each is None else replicas_each
         question = replace(question_of(workload, needs, state.snapshot(now)), assumed=tuple(before))
-        report = picture.analyzer.answer(question, replicas)
+        exclusive = sorted({key for part in workload.components for key in state.room.exclusive(part.pod)})
+        report = picture.analyzer.answer(question, replicas, [f"claim {key}" for key in exclusive])
         quotas = [
             f"quota {quota.quota}: {quota.detail}"
             for need in needs

@@ -75,6 +75,8 @@ def limited_amounts(move: Move, view: ClusterView) -> Counter[SharedLimit]:
                 ] += 1
             shape = table[int(pods.shapes[pod])]
             for quota in view.quotas.get(shape.namespace, ()) if moving[pod] else ():
+                if quota.pods is not None:
+                    taken[SharedLimit(f"quota {quota.name} pods", max(quota.pods, 0))] += 1
                 for resource, units in shape.requests:
                     if resource in quota.free:
                         free = max(quota.free[resource], 0)

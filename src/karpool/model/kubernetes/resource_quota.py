@@ -1,6 +1,7 @@
 """ResourceQuotas, and what they still admit: `status.hard` less `status.used`.
 
-Read are cpu, memory and extended resources, with or without `requests.` in front.
+Read are cpu, memory and extended resources, with or without `requests.` in front; and how many pods there
+may be (`pods`, `count/pods`), which Karmada does not count.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +14,7 @@ from karpool.model.kubernetes.meta import Wire, WireObject
 from karpool.model.kubernetes.pod import QuantityMap
 
 _PREFIX = "requests."
+_POD_KEYS = ("pods", "count/pods")
 Matching = Literal["any", "all"]
 
 
@@ -48,6 +50,7 @@ class QuotaHeadroom:
     name: str
     free: Mapping[str, int]  # may be negative
     selectors: tuple[ScopeRequirement, ...] = ()
+    pods: int | None = None  # that may still come; None: any number
 
     def applies_to(self, priority_class: str, matching: Matching = "any") -> bool:
         """Karmada asks for any selector to match, Kubernetes itself for all."""
@@ -60,14 +63,20 @@ def headroom_of(quota: ResourceQuota) -> QuotaHeadroom:
     status, spec = quota.status, quota.spec
     free: dict[str, int] = {}
     # Sorted, so that `requests.cpu` is written after `cpu` and wins.
-    for name in sorted(set(status.hard or {}) & set(status.used or {})):
+    names = sorted(set(status.hard or {}) & set(status.used or {}))
+    for name in names:
         plain = name.removeprefix(_PREFIX)
         if not name.startswith("limits.") and is_counted_by_quotas(plain):
-            hard, used = (status.hard or {})[name], (status.used or {})[name]
-            free[plain] = _amount(plain, hard, "hard") - _amount(plain, used, "used")
+            free[plain] = _left(name, plain, status)
+    left = [_left(name, resources.PODS, status) for name in names if name in _POD_KEYS]
     scopes = tuple(ScopeRequirement(scope_name=scope, operator="Exists") for scope in spec.scopes or ())
     chosen = spec.scope_selector.match_expressions if spec.scope_selector else None
-    return QuotaHeadroom(quota.metadata.key, free, (*scopes, *(chosen or ())))
+    return QuotaHeadroom(quota.metadata.key, free, (*scopes, *(chosen or ())), min(left, default=None))
+
+
+def _left(name: str, resource: str, status: ResourceQuotaStatus) -> int:
+    hard, used = (status.hard or {})[name], (status.used or {})[name]
+    return _amount(resource, hard, "hard") - _amount(resource, used, "used")
 
 
 def is_counted_by_quotas(resource: str) -> bool:
