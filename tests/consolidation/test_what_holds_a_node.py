@@ -4,12 +4,19 @@ Each is asked of `karpool plan` and of `karpool explain node`; what the consolid
 objects in a living cluster is in `test_what_holds_a_node_in_a_living_cluster`.
 """
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
+import yaml
 
+from karpool.cli.cluster_source import ClusterOptions
+from karpool.cli.inspect.plan import load_planned_cluster
 from karpool.cli.main import run
+from karpool.consolidation.execution.validation import validate_all, what_if
+from karpool.consolidation.planning.plan import Move
+from karpool.consolidation.policy.settings import DEFAULTS
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 HELD = {
@@ -93,3 +100,95 @@ def test_without_the_pod_that_holds_it_the_node_goes(name, tmp_path, capsys):
     assert run(["plan", "--snapshot", str(path), "-o", "json"], "karpool") == 0
     plan = json.loads(capsys.readouterr().out)
     assert "held" in [source["name"] for move in plan["moves"] for source in move["nodes"]]
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_plan_that_takes_it_is_refused_before_it_is_made_and_for_the_same_reason(name):
+    """What `apply` and the consolidator ask before anything is done, of a move that somebody wrote down."""
+    source = ClusterOptions(snapshot=SNAPSHOTS / f"{name}.yaml")
+    loaded = asyncio.run(load_planned_cluster(source, ""))
+    view, now = loaded.view, loaded.now
+    move = what_if(view, ["held"], DEFAULTS, now)
+    if not isinstance(move, Move):
+        return  # there is no place for its pods, whatever anybody wrote
+    (why,) = validate_all([move], view, DEFAULTS, now).values()
+    assert why and str(why[0].reason) == HELD[name][0]
+
+
+BUFFER = {"podTemplateRef": {"name": "web"}, "replicas": 1}
+BAD = [
+    (
+        "buffer",
+        "CapacityBuffer",
+        {"podTemplateRef": {"name": "web"}, "replicas": -1},
+        "team/headroom: spec.replicas: -1:",
+    ),
+    ("buffer", "CapacityBuffer", {**BUFFER, "percentage": -10}, "team/headroom: spec.percentage: -10:"),
+    ("buffer", "CapacityBuffer", {"podTemplateRef": {"name": "web"}}, "team/headroom: spec:"),
+    (
+        "buffer",
+        "CapacityBuffer",
+        {**BUFFER, "limits": {"cpu": "many"}},
+        "team/headroom: spec.limits.cpu: 'many':",
+    ),
+    (
+        "overlay-contradicts-itself",
+        "NodeOverlay",
+        {"price": "-1"},
+        "NodeOverlay both cannot be understood: spec.price: '-1':",
+    ),
+    (
+        "overlay-contradicts-itself",
+        "NodeOverlay",
+        {"price": "NaN"},
+        "NodeOverlay both cannot be understood: spec.price: 'NaN':",
+    ),
+    (
+        "overlay-contradicts-itself",
+        "NodeOverlay",
+        {"priceAdjustment": "-101%"},
+        "spec.priceAdjustment: '-101%':",
+    ),
+    ("overlay-contradicts-itself", "NodeOverlay", {"weight": 10001}, "spec.weight: 10001:"),
+    ("overlay-contradicts-itself", "NodeOverlay", {"capacity": {"cpu": "4"}}, "spec.capacity.cpu:"),
+    (
+        "threshold",
+        "NodePool",
+        {"consolidationThreshold": 0},
+        "consolidationThreshold: 0: must be a whole number from 1 to 3",
+    ),
+    (
+        "threshold",
+        "NodePool",
+        {"consolidationThreshold": 2.5},
+        "consolidationThreshold: 2.5: must be a whole number from 1 to 3",
+    ),
+    (
+        "threshold",
+        "NodePool",
+        {"consolidationThreshold": "two"},
+        "consolidationThreshold: 'two': must be a whole number from 1 to 3",
+    ),
+    ("threshold", "NodePool", {"consolidationThreshold": 2, "budgets": [{"nodes": "many%"}]}, "many%"),
+    ("threshold", "NodePool", {"consolidationThreshold": 2, "budgets": [{"nodes": "-1"}]}, "-1"),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "spec", "words"), BAD)
+def test_what_contradicts_itself_is_named_with_field_and_value_and_nothing_goes(
+    name, kind, spec, words, tmp_path, capsys
+):
+    documents = list(yaml.safe_load_all((SNAPSHOTS / f"{name}.yaml").read_text()))
+    (bad,) = [raw for raw in documents if raw["kind"] == kind]
+    if kind == "NodePool":
+        bad["spec"]["disruption"] |= spec
+    else:
+        kept = {"requirements"} if kind == "NodeOverlay" else {"provisioningStrategy"}
+        bad["spec"] = {key: bad["spec"][key] for key in kept & bad["spec"].keys()} | spec
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    assert run(["plan", "--snapshot", str(path), "-o", "json"], "karpool") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert "held" not in [source["name"] for move in plan["moves"] for source in move["nodes"]]
+    (kept_node,) = [node for node in plan["held"] if node["node"] == "held"]
+    assert words in kept_node["why"][0]["message"]

@@ -132,8 +132,8 @@ class _Again:
             rows.append(row)
         changed = [
             *self._identity(rows),
-            *self._ineligible(rows),
             *(self._world.buffer_reason(row) for row in rows if row in self._world.buffered),
+            *self._ineligible(rows),
             *self._new_pods(rows),
             *self._needed(rows),
         ]
