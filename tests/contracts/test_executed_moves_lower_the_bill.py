@@ -5,6 +5,7 @@ the run, and billed by the calculator that shares no code with the product.
 """
 
 import json
+from collections.abc import Sequence
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -28,6 +29,7 @@ from tests.contracts.random_contracts import (
 CATALOGUE = few_types()
 CALM_AFTER = 12 * 60  # seconds: nothing comes any more; what goes takes no machine with it
 AT_REST = 25 * 60  # the last service has gone five minutes before
+SHARED_SEEDS = (1,)
 GONE = "Settling"  # the nodes of the move are gone
 OVER = (GONE, "Done", "RolledBack", "Rejected")
 
@@ -83,28 +85,45 @@ def contract_of(chance: Random) -> dict[str, Any]:
     return written
 
 
-def lines_of(seed: int, written: dict[str, Any], overlays: dict[str, float]) -> list[dict[str, Any]]:
+def lines_of(
+    seed: int, written: dict[str, Any], overlays: dict[str, float], clusters: Sequence[str] = ("north",)
+) -> list[dict[str, Any]]:
     sizes = [
         {"requests": {"cpu": "600m", "memory": "512Mi"}},
         {"requests": {"cpu": "1300m", "memory": "1Gi"}},
     ]
-    services = {"cluster": "north", "replicas": [1, 4], "sizes": sizes}
+    services = {"replicas": [1, 4], "sizes": sizes}
+    contract = yaml.safe_load(as_file(written))
+    if len(clusters) > 1:
+        contract["sharedBy"] = list(clusters)
     scenario = {
         "kind": "Scenario",
         "seed": seed,
         "duration": "32m",
         "clusters": [
             {
-                "name": "north",
+                "name": cluster,
                 "region": REGION,
                 "objects": [pool(), *(overlay(*item) for item in overlays.items())],
             }
+            for cluster in clusters
         ],
-        "contract": yaml.safe_load(as_file(written)),
+        "contract": contract,
         "controllers": {"consolidator": {"interval": "2m"}},
         "workloads": [
-            {**services, "name": "stay", "every": "2m", "count": 5},
-            {**services, "name": "go", "every": "1m", "count": 8, "lifetime": "12m"},
+            workload
+            for cluster in clusters
+            for workload in (
+                {**services, "cluster": cluster, "name": f"stay-{cluster}", "every": "2m", "count": 5},
+                {
+                    **services,
+                    "cluster": cluster,
+                    "name": f"go-{cluster}",
+                    "every": "1m",
+                    "count": 8,
+                    "lifetime": "12m",
+                },
+            )
         ],
     }
     (named,) = parse_scenario(yaml.safe_dump(scenario).encode())
@@ -125,9 +144,11 @@ def bills_around_moves(
         match line["decision"]:
             case "node":
                 kind = line["type"], line["zone"], line["capacityType"]
-                machines[line["node"]] = machine(CATALOGUE, *kind, overlays.get(line["type"]))
+                machines[line["cluster"] + line["node"]] = machine(
+                    CATALOGUE, *kind, overlays.get(line["type"])
+                )
             case "node gone":
-                del machines[line["node"]]
+                del machines[line["cluster"] + line["node"]]
             case "evicted":
                 disturbed = True
             case "move":
@@ -136,9 +157,10 @@ def bills_around_moves(
                 now = bill(written, list(machines.values()))
                 if not under_way:
                     before, began, results, disturbed = now, line["t"], set(), False
-                under_way[line["move"]] = line["phase"]
+                move = line["cluster"] + line["move"]
+                under_way[move] = line["phase"]
                 if line["phase"] in OVER:
-                    del under_way[line["move"]]
+                    del under_way[move]
                     results.add(line["phase"])
                 if not under_way and results == {GONE} and began > CALM_AFTER:
                     found.append((before, now, disturbed))
@@ -158,8 +180,26 @@ def test_every_executed_move_lowers_the_bill_and_the_cluster_comes_to_rest(seed:
 
     assert around
     assert max(line["t"] for line in lines if line["decision"] == "evicted") < AT_REST
-    assert [
+    assert raised(around) == []
+
+
+def raised(around: list[tuple[Fraction, Fraction, bool]]) -> list[tuple[float, float]]:
+    return [
         (float(before), float(after))
         for before, after, disturbed in around
         if after > before or (disturbed and after == before)
-    ] == []
+    ]
+
+
+@pytest.mark.parametrize("seed", SHARED_SEEDS)
+def test_clusters_that_tell_each_other_what_they_use_lower_the_bill_of_all(seed: int) -> None:
+    chance = Random(seed)
+    written = contract_of(chance)
+    for commitment in written["commitments"]:
+        commitment.pop("usedElsewhere", None)
+
+    lines = lines_of(seed, written, {}, ("north", "middle", "south"))
+    around = bills_around_moves(lines, written, {})
+
+    assert around
+    assert raised(around) == []

@@ -9,6 +9,7 @@ from dataclasses import replace
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution import in_flight_view
 from karpool.consolidation.execution.actuator import MoveActuator
+from karpool.consolidation.execution.contract_exchange import ContractExchange
 from karpool.consolidation.execution.controller import (
     COMPONENT,
     Consolidator,
@@ -23,11 +24,12 @@ from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.config import kubeconfig
 from karpool.kube.leases import Leadership, LeaseElector, lead
+from karpool.kube.transport.http import HttpTransport
 from karpool.manager.controller import Controller, Environment, LeaseName, ManagerOptions, Place
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
-from karpool.provisioning.market_file import market_of
+from karpool.provisioning.market_file import contracted_prices, market_of
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 
@@ -53,9 +55,29 @@ async def _build(
     *,
     market: Market | None = None,
     show: Callable[[ConsolidationPlan], None] | None = None,
+    contract_cluster: str = "",
+    contract_place: Client | None = None,
 ) -> Consolidator:
-    market = market if market is not None else market_of(options.catalogue, options.region, options.contract)
-    return Consolidator(environment, consolidator_settings(options), market=market, show=show)
+    """`contract_cluster`, `contract_place`: what this one is called, and where clusters tell each other what
+    they use, instead of what options say."""
+    name = contract_cluster or options.contract_cluster
+    if market is None:
+        contract = contracted_prices(options.contract, name) if options.contract is not None else None
+        market = market_of(options.catalogue, options.region, contract)
+    exchange = None
+    if name and market.contracted:
+        place = contract_place or _contract_place(options, environment.client)
+        exchange = ContractExchange(place, name, options.namespace, environment.check)
+    return Consolidator(
+        environment, consolidator_settings(options), market=market, show=show, exchange=exchange
+    )
+
+
+def _contract_place(options: ConsolidatorOptions, client: Client) -> Client:
+    if options.contract_kubeconfig is None:
+        return client
+    config, clock = kubeconfig.load(options.contract_kubeconfig), client.clock
+    return Client(HttpTransport(config, clock), clock, name=config.name, user_agent=COMPONENT)
 
 
 async def _namespace_of_lease(client: Client, options: ConsolidatorOptions) -> None:

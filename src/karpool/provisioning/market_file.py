@@ -40,10 +40,11 @@ def market_of(
     return Market(catalogue_of_file, contract=contracted)
 
 
-def contracted_prices(path: Path) -> ContractedPrices:
-    """As a file says, also when it is written anew. Raises Invalid, naming the file."""
+def contracted_prices(path: Path, name: str = "") -> ContractedPrices:
+    """As a file says, also when it is written anew. `name` is what it calls this cluster. Raises Invalid,
+    naming the file."""
     reader = contract_reader(path)  # first, so that no change is missed
-    return ContractedPrices(contract_of(path), read_again=reader, ask_prices=price_asker())
+    return ContractedPrices(contract_of(path), read_again=reader, ask_prices=price_asker(), name=name)
 
 
 def contract_reader(path: Path) -> ReadAgain:

@@ -77,13 +77,28 @@ def _add(team: Team, controller: EmbeddedController, flags: Flags, contract: Sha
             team.manage(_karmada(team.fleet), controller.declared, controller.read(flags), asking)
         case Place.EACH_CLUSTER:
             for cluster in team.fleet.clusters.values():
-                selling = partial(_with_market, cluster, contract)
+                selling = partial(_with_market, team.fleet, cluster, contract, controller.declared)
                 team.manage(cluster.embedded, controller.declared, controller.read(flags), selling)
 
 
-def _with_market(cluster: LiveCluster, contract: SharedContract | None, client: Client) -> dict[str, Any]:
-    contracted = contract.member(cluster.name) if contract is not None else None
-    return {"market": Market(cluster.catalogue, contract=contracted)}
+def _with_market(
+    fleet: EmbeddedFleet,
+    cluster: LiveCluster,
+    contract: SharedContract | None,
+    declared: Controller[Any],
+    client: Client,
+) -> dict[str, Any]:
+    """Under a contract that says who shares it, consolidators tell each other, as real ones do."""
+    if contract is None:
+        return {"market": Market(cluster.catalogue)}
+    if not contract.contract.shared_by or declared is not CONSOLIDATOR:
+        return {"market": Market(cluster.catalogue, contract=contract.member(cluster.name))}
+    place = fleet.karmada or next(iter(fleet.clusters.values())).embedded
+    return {
+        "market": Market(cluster.catalogue, contract=contract.apart(cluster.name)),
+        "contract_cluster": cluster.name,
+        "contract_place": place.client(f"contract of {cluster.name}"),
+    }
 
 
 def _karmada(fleet: EmbeddedFleet) -> EmbeddedCluster:

@@ -1,7 +1,7 @@
 """The bill of a cluster, and what it would be with other machines. Pure."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import fsum
 
 from karpool.model.contracts.contract import BilledKind, Contract, Fleet
@@ -20,15 +20,21 @@ class LaunchCost:
 @dataclass(frozen=True)
 class FleetBill:
     """`fleet` are the machines that are billed, with `others` of other clusters under the same contract;
-    `kind_of` says how a new one of a pool would be."""
+    `kind_of` says how a new one of a pool would be. `intents` are machines that others are about to launch,
+    and may not; `unheard` are clusters of which nobody knows what they use."""
 
     contract: Contract
     fleet: Fleet
     others: Fleet
     kind_of: Callable[[str, LaunchOption], BilledKind | None]
     list_price_of: Callable[[LaunchOption], float | None]
+    intents: Fleet = field(default_factory=dict)
+    unheard: tuple[str, ...] = ()
 
     def beyond(self, fleet: Fleet) -> float:
+        """Where somebody may have used the commitments up, everything at its rate."""
+        if self.unheard:
+            return fsum(kind.rate * count for kind, count in fleet.items() if count > 0)
         return self.contract.beyond(fleet)
 
     @property

@@ -171,7 +171,15 @@ class Market:
             return self.billed({**_labels_of(option), NODEPOOL: pool})
 
         prices = self.contracted
-        return FleetBill(prices.contract, prices.fleet, prices.others, kind_of, self._list_price_of)
+        return FleetBill(
+            prices.contract,
+            prices.fleet,
+            prices.others,
+            kind_of,
+            self._list_price_of,
+            prices.intents,
+            prices.unheard,
+        )
 
     def launch_billing(self) -> LaunchBilling:
         """To price what could be launched next to the machines that were last seen."""
@@ -269,7 +277,7 @@ class Market:
                 f"type {name!r} {reason}; `karpool catalogue show {name}` says what is known,"
                 " --catalogue gives your own prices"
             )
-        sentences += (f"not learnt: {remark}; the list counts" for remark in self.contracted.remarks)
+        sentences += self.contracted.remarks
         if len(sentences) > _GAPS_MAX:
             sentences[_GAPS_MAX:] = [f"and {len(sentences) - _GAPS_MAX} more without a price"]
         return sentences

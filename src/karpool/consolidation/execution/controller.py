@@ -19,6 +19,7 @@ from karpool.cluster.market.market import Market
 from karpool.consolidation.bound.certificate import certified
 from karpool.consolidation.execution import in_flight_view, sharing
 from karpool.consolidation.execution.actuator import MoveActuator, RecordContext
+from karpool.consolidation.execution.contract_exchange import ContractExchange
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
 from karpool.consolidation.execution.move_history import (
     has_settled,
@@ -135,7 +136,10 @@ class Consolidator:
         *,
         market: Market | None = None,
         show: Callable[[ConsolidationPlan], None] | None = None,
+        exchange: ContractExchange | None = None,
     ) -> None:
+        """`exchange` tells other clusters under the contract what this one uses, and hears of them."""
+        self._exchange = exchange
         self.options = options or ConsolidatorSettings()
         self.metrics = ConsolidationMetrics(environment.registry)
         self.ledger: dict[str, MoveRecord] = {}  # every record that is known, by name
@@ -218,6 +222,10 @@ class Consolidator:
             await self.executor.sweep(self._watching.marked())
         records = await self.executor.records(active=True)
         self._know(records)
+        if self._exchange is not None and not self._status.is_stale():
+            self._view_now()  # so that our own machines are known
+            await self._exchange.exchange(self._watching.cluster.market, records)
+            self._view = None
         if records:
             seen = await self._seen(records, stop, now)
             for record in records:

@@ -1,6 +1,8 @@
 """The options of `karpool consolidator`."""
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -14,6 +16,7 @@ STOP_NAMESPACE = "karpool-system"
 STOP_NAME = "karpool-consolidation"
 KEEP_SECONDS = 30 * 86400.0
 _SMART_PODS = SmartPodSettings()
+_CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 class ConsolidatorOptions(OnePolicyOptions, frozen=True):
@@ -71,6 +74,22 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
             pattern="^[0-9]+%?/",
         ),
     ] = ()
+    contract_cluster: Annotated[
+        str,
+        option(
+            "What the contract's `sharedBy` calls this cluster: tell the others what is used here, and hear"
+            " of them; docs/contracts.md.",
+            process_only=True,
+        ),
+    ] = ""
+    contract_kubeconfig: Annotated[
+        Path | None,
+        option(
+            "Kubeconfig of the cluster in whose --namespace they tell each other, like Karmada's."
+            " Default: this cluster.",
+            process_only=True,
+        ),
+    ] = None
     namespace: Annotated[str, option("Namespace of the move records, the lease and the stop ConfigMap.")] = (
         STOP_NAMESPACE
     )
@@ -88,6 +107,10 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
 
     def problems(self) -> Iterator[Invalid | str]:
         yield from super().problems()
+        if self.contract_kubeconfig is not None and not self.contract_cluster:
+            yield "--contract-kubeconfig is for clusters that share a contract: add --contract-cluster"
+        if self.contract_cluster and not _CLUSTER_NAME.fullmatch(self.contract_cluster):
+            yield Invalid("--contract-cluster", self.contract_cluster, "must be like north-1")
         if not self.maintenance_windows and not self.rates:
             return
         from karpool.consolidation.policy.settings import parse_rate, parse_window  # with numpy

@@ -1,15 +1,16 @@
 """What speaks against a move that is possible: score, kind, the rules of replacing, the bill, budgets."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from karpool.cluster.market.fleet_bill import FleetBill
 from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.state.candidate_move import CandidateMove
-from karpool.model.contracts.contract import BilledKind
+from karpool.model.contracts.contract import BilledKind, Fleet
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import SPOT
 from karpool.packing.new_nodes.pack_result import LaunchOption
@@ -26,20 +27,36 @@ LEAST_SAVING = 1e-8
 
 
 def raises_the_bill(state: "PlanningState", draft: CandidateMove) -> Iterable[Why]:
-    """Whatever is launched of what is asked for, the bill must fall."""
+    """Whatever is launched of what is asked for, and whether other clusters do what they are about to: the
+    bill must fall."""
     bill = state.view.bill
     if bill is None:
         return
-    fewer = bill.without(state.fleet, (state.view.machines[row].billed for row in draft.rows))
-    before, without = bill.beyond(state.fleet), bill.beyond(fewer)
+    leaving = [state.view.machines[row].billed for row in draft.rows]
+    coming = [_may_be_billed_as(state, fitting) for fitting, _ in draft.new]
+    if bill.unheard:
+        touched = {kind for kind in (*leaving, *(kind for kinds in coming for kind in kinds)) if kind}
+        if any(map(bill.contract.is_about, touched)):
+            names = ", ".join(bill.unheard)
+            message = f"nobody knows what {names} use of the contract: whether the bill falls cannot be told"
+            yield Infeasible(ConsolidationReason.BILL_DOES_NOT_FALL, message)
+            return
+    fleets = [state.fleet, bill.with_more_of(state.fleet, bill.intents)] if bill.intents else [state.fleet]
+    for fleet in fleets:
+        yield from _does_not_fall(bill, fleet, leaving, coming)
+
+
+def _does_not_fall(
+    bill: FleetBill, fleet: Fleet, leaving: Iterable[BilledKind | None], coming: Sequence[set[BilledKind]]
+) -> Iterable[Why]:
+    fewer = bill.without(fleet, leaving)
+    before, without = bill.beyond(fleet), bill.beyond(fewer)
     spent = 0.0
-    for fitting, _ in draft.new:
-        kinds = _may_be_billed_as(state, fitting)
-        if len(draft.new) == 1:
-            costs = (bill.beyond(bill.with_more(fewer, (kind,))) - without for kind in kinds)
-        else:  # commitments that one takes are not there for the other: both at their full rates
-            costs = (kind.rate for kind in kinds)
-        spent += max(costs, default=inf)
+    for kinds in coming:
+        # A machine may cost more than its rate: where it takes what a dearer one had.
+        costs = [(bill.beyond(bill.with_more(fewer, (kind,))) - without, kind.rate) for kind in kinds]
+        # Commitments that one takes are not there for the other: several at their full rates.
+        spent += max((added if len(coming) == 1 else max(added, rate) for added, rate in costs), default=inf)
     if before - without - spent <= LEAST_SAVING:
         message = (
             f"it would save ${before - without:.4f} and cost up to ${spent:.4f} per hour: "

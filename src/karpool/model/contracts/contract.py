@@ -201,6 +201,7 @@ class Contract:
     commitments: tuple[Commitment, ...] = ()  # in the order in which they are drawn from
     elsewhere: Mapping[str, Fleet] = field(default_factory=dict)  # by cluster, as far as that is written
     prices_from: PriceSource = NOT_LEARNT
+    shared_by: frozenset[str] = frozenset()  # all clusters under it, where that is written
     _drawing: dict[BilledKind, tuple[tuple[int, float], ...]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -224,6 +225,12 @@ class Contract:
         ]
         moments = [moment for term in terms for moment in (term.start, term.end) if moment > now]
         return min(moments, default=inf)
+
+    def is_about(self, kind: BilledKind) -> bool:
+        """Whether what a machine costs depends on others: it draws from a commitment, or fills a place."""
+        return bool(self._draws(kind)) or any(
+            commitment.place is not None and commitment.scope.covers(kind) for commitment in self.commitments
+        )
 
     def rate(self, listed: BilledKind) -> float:
         """Of a machine whose rate is the list price."""

@@ -42,6 +42,7 @@ _DOLLAR_KINDS = (CommitmentKind.INSTANCE_SAVINGS_PLAN, CommitmentKind.SAVINGS_PL
 _ANNOTATION = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 _QUERY_MAX = 2000
+CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
@@ -107,6 +108,7 @@ class WrittenContract(Wire, frozen=True, forbid_unknown_fields=True):
     commitments: tuple[WrittenCommitment, ...] = ()
     elsewhere: dict[str, tuple[WrittenMachines, ...]] = msgspec.field(default_factory=dict)
     prices_from: WrittenPriceSource = WrittenPriceSource()
+    shared_by: tuple[str, ...] = ()
 
 
 def read_contract(data: bytes) -> Contract:
@@ -161,8 +163,12 @@ def contract_from(document: dict[Any, Any]) -> Contract:
                 ),
             )
         ),
-        {cluster: _machines(cluster, machines) for cluster, machines in written.elsewhere.items()},
+        {
+            cluster: machines_of(f"elsewhere.{cluster}", machines)
+            for cluster, machines in written.elsewhere.items()
+        },
         _price_source(written.prices_from),
+        _shared_by(written.shared_by),
     )
 
 
@@ -185,6 +191,15 @@ def _price_source(written: WrittenPriceSource) -> PriceSource:
             "pricesFrom.query", written.query[:100], f"must be a query of at most {_QUERY_MAX} characters"
         )
     return PriceSource(written.annotation, written.prometheus, written.query)
+
+
+def _shared_by(names: Sequence[str]) -> frozenset[str]:
+    for index, name in enumerate(names):
+        if not CLUSTER_NAME.fullmatch(name):
+            raise Invalid(f"sharedBy[{index}]", name, "must be the name of a cluster, like north-1")
+        if name in names[:index]:
+            raise Invalid(f"sharedBy[{index}]", name, "is named twice")
+    return frozenset(names)
 
 
 def _is_ours(accounts: Sequence[str], account: str) -> bool:
@@ -220,10 +235,11 @@ def _place(entry: WrittenCommitment) -> BilledKind:
     return billed_kind(catalogue, entry.types[0], entry.zones[0], ON_DEMAND, rate)
 
 
-def _machines(cluster: str, written: Sequence[WrittenMachines]) -> dict[BilledKind, int]:
+def machines_of(parent: str, written: Sequence[WrittenMachines]) -> dict[BilledKind, int]:
+    """As others wrote them. Raises Invalid naming the path."""
     machines: Counter[BilledKind] = Counter()
     for index, entry in enumerate(written):
-        path = f"elsewhere.{cluster}[{index}]"
+        path = f"{parent}[{index}]"
         if entry.provider not in PROVIDERS:
             raise Invalid(f"{path}.provider", entry.provider, f"must be one of {', '.join(PROVIDERS)}")
         if entry.capacity_type not in _CAPACITY_TYPES:

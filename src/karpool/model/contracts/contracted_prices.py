@@ -8,7 +8,7 @@ Until the machines are known, commitments count as used up: a price is then too 
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering, family_of
@@ -44,6 +44,14 @@ def billed_kind(catalogue: Catalogue, name: str, zone: str, capacity_type: str, 
     )
 
 
+@dataclass(frozen=True)
+class ClusterUse:
+    """What another cluster under the contract has, and what it is about to launch."""
+
+    machines: Fleet
+    intends: Fleet
+
+
 class ContractedPrices:
     """`version` rises whenever a price may have changed. `contract` is what holds now."""
 
@@ -51,17 +59,23 @@ class ContractedPrices:
         self,
         contract: Contract | None = None,
         others: Callable[[], Fleet] | None = None,
+        *,
         read_again: ReadAgain | None = None,
         seen_clusters: Callable[[], Collection[str]] = frozenset,
         ask_prices: AskPrices | None = None,
+        name: str = "",
     ) -> None:
         """`others` are machines of clusters under the same contract, as they are at the moment.
         `read_again` gives another contract when there is one. What is written of `seen_clusters` does not
-        count: they are looked at. `ask_prices` asks where the contract says that prices are learnt."""
+        count: they are looked at. `ask_prices` asks where the contract says that prices are learnt. `name`
+        is what the contract calls this cluster, among those that share it."""
         self._written = contract if contract is not None else Contract()
         self.contract = self._written.at(None)
         self.version = 0
         self._read_again, self._seen_clusters = read_again, seen_clusters
+        self._name = name
+        self._uses: Mapping[str, ClusterUse] = {}
+        self._is_silent = False
         self._ask_prices, self._answer = ask_prices, PriceAnswer()
         self._learnt: dict[SoldAs, float] = {}
         self._not_learnt: tuple[str, ...] = ()
@@ -116,8 +130,15 @@ class ContractedPrices:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Why prices were not learnt from where they should be."""
-        return (*self._answer.remarks, *self._not_learnt) if self.source else ()
+        """Why prices are not what they could be."""
+        learnt = (*self._answer.remarks, *self._not_learnt) if self.source else ()
+        sentences = [f"not learnt: {remark}; the list counts" for remark in learnt]
+        if unheard := self.unheard:
+            sentences.append(
+                f"not known: what {', '.join(unheard)} use{'' if len(unheard) > 1 else 's'} of the contract;"
+                " its commitments count as used up, and no machine under them is moved"
+            )
+        return tuple(sentences)
 
     def learnt(self, catalogue: Catalogue, name: str, zone: str, capacity_type: str) -> float | None:
         return self._learnt.get(SoldAs.of(name, catalogue.region, zone, capacity_type))
@@ -133,8 +154,37 @@ class ContractedPrices:
         if not self.contract.commitments or is_judged:
             return
         self.version += 1
+        if self.unheard:  # somebody may have used them up
+            self._headroom, self._prices = (0.0,) * len(self.contract.commitments), {}
+            return
         self._headroom = self.contract.headroom(fleet)
         self._prices = self.contract.prices(fleet)
+
+    def see_uses(self, uses: Mapping[str, ClusterUse], *, is_silent: bool = False) -> None:
+        """What other clusters say they have, those of which it is old left out. `is_silent`: they cannot
+        hear of this one."""
+        if (uses, is_silent) != (self._uses, self._is_silent):
+            self._uses, self._is_silent = uses, is_silent
+            self._is_stale = True
+
+    @property
+    def unheard(self) -> tuple[str, ...]:
+        """Clusters under the contract of which nobody knows what they use."""
+        heard = {*self._uses, *self.contract.elsewhere, *self._seen_clusters()}
+        unheard = self.contract.shared_by - heard - {self._name}
+        if not self._name and len(unheard) == 1 and len(self.contract.shared_by) > 1:
+            return ()  # that is this one
+        silent = {self._name} if self._is_silent else set()
+        return tuple(sorted(unheard | silent)) if self.contract.commitments else ()
+
+    @property
+    def intents(self) -> Fleet:
+        """Machines that other clusters are about to launch; they may be there, or not."""
+        intents: Counter[BilledKind] = Counter()
+        for cluster, use in self._uses.items():
+            if cluster not in self._seen_clusters():
+                intents.update(use.intends)
+        return intents
 
     @property
     def wants_fleet(self) -> bool:
@@ -145,7 +195,8 @@ class ContractedPrices:
     def others(self) -> Fleet:
         """Machines of other clusters under the same contract."""
         others: Counter[BilledKind] = Counter(self._others() if self._others is not None else {})
-        for cluster, machines in self.contract.elsewhere.items():
+        said = {cluster: use.machines for cluster, use in self._uses.items()}
+        for cluster, machines in {**self.contract.elsewhere, **said}.items():
             if cluster not in self._seen_clusters():
                 others.update(machines)
         return others

@@ -28,10 +28,17 @@ class SharedContract:
         prices = ContractedPrices(
             self.contract,
             lambda: self._machines(without=cluster),
-            None if self._reader is None else self._reader(),
-            self._members.keys,
-            self._ask_prices,
+            read_again=None if self._reader is None else self._reader(),
+            seen_clusters=self._members.keys,
+            ask_prices=self._ask_prices,
+            name=cluster,
         )
+        self._members[cluster] = prices
+        return prices
+
+    def apart(self, cluster: str) -> ContractedPrices:
+        """The prices of a cluster that does not see the others here, and has to hear of them."""
+        prices = ContractedPrices(self.contract, ask_prices=self._ask_prices, name=cluster)
         self._members[cluster] = prices
         return prices
 
