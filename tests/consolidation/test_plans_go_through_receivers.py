@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from karpool.consolidation.execution.validation import validate_all
 from karpool.consolidation.methods import multi_node
+from karpool.consolidation.methods.method import SearchResult
 from karpool.consolidation.methods.receivers import Receivers
+from karpool.consolidation.methods.repacking import Repacking
 from karpool.consolidation.planning import search
 from karpool.consolidation.planning.plan import MoveKind
 from karpool.consolidation.planning.planner import Planner, plan_consolidation
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
 from karpool.consolidation.policy.reasons import ConsolidationReason
+from karpool.consolidation.policy.scoring import MoveVerdict
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.state.candidate_move import (
     CandidateMove,
@@ -299,3 +302,31 @@ def test_improving_a_plan_takes_no_more_packings_than_it_may(monkeypatch):
     packings = CountedPackings(monkeypatch)
     plan_consolidation(busy(60).view(), UNSCORED, NOW)
     assert packings.count <= search.IMPROVING_PACKINGS
+
+
+# Which of two ways is better
+
+
+def result_of(*moves: tuple[float, float]) -> SearchResult:
+    """Moves that save so much for so much disruption."""
+    verdicts = [MoveVerdict(True, savings, disruption, (), 0) for savings, disruption in moves]
+    return SearchResult([CandidateMove((row,), (), (), verdict) for row, verdict in enumerate(verdicts)])
+
+
+def test_a_way_dominates_only_if_it_saves_as_much_wherever_one_stops():
+    steep, shallow = result_of((4.0, 2.0), (1.0, 2.0)), result_of((6.0, 6.0))
+    assert shallow.is_better_than(steep) and not shallow.dominates(steep)
+    assert result_of((1.0, 2.0), (4.0, 2.0), (1.0, 4.0)).dominates(steep), "whatever the order of its moves"
+    assert steep.dominates(steep) and not steep.dominates(result_of((5.1, 4.0)))
+    assert steep.dominates(result_of()) and not result_of().dominates(steep)
+
+
+def test_nodes_that_have_to_stay_count_against_a_group(monkeypatch):
+    views = [bound_cluster(seed).view() for seed in range(8)]
+
+    def saved() -> float:
+        return sum(plan_consolidation(view, UNSCORED, NOW).savings_per_hour for view in views)
+
+    counted = saved()
+    monkeypatch.setattr(Repacking, "_lost", lambda *arguments: 0.0)
+    assert counted > saved()
