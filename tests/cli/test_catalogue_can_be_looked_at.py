@@ -114,6 +114,13 @@ def test_newer_prices_are_compared_and_come_back_as_a_catalogue(karpool, tmp_pat
         ),
         ("region,type,spot\n,m5.large,1\n", "line 2.region: '': must not be empty"),
         ("region,type,spot\neu-west-1,m5.large\n", "line 2: '': has not as many fields as line 1"),
+        ("region,type,spot\neu-west-1,m5.large,1e300\n", "line 2.spot: '1e300': must be"),
+        ("region,type,spot,spot\neu-west-1,m5.large,1,2\n", "line 1: 'spot': is the name of two columns"),
+        (
+            "region,type,spot\neu-west-1,m5.large,1\neu-west-1,m5.large,2\n",
+            "line 3: 'eu-west-1/m5.large/spot': line 2 has a price for the same",
+        ),
+        ('region,type,spot\neu-west-1,"m5.large,1\n', "is no CSV"),
     ],
 )
 def test_a_mistake_in_a_price_table_names_its_line(karpool, tmp_path, text, said):
@@ -121,3 +128,20 @@ def test_a_mistake_in_a_price_table_names_its_line(karpool, tmp_path, text, said
     table.write_text(text)
 
     assert said in karpool("refresh", table, expect=1)
+
+
+def test_nothing_is_written_of_a_table_that_is_wrong_or_about_elsewhere(karpool, tmp_path):
+    table, written = tmp_path / "prices.csv", tmp_path / "mine.json"
+    written.write_text("as it was")
+    for text in ("region,type,spot\neu-west-1,m5.large,0.1\n", "region,type,spot\neu-central-1,m5.large,x\n"):
+        table.write_text(text)
+        karpool("refresh", table, "--region", "eu-central-1", "--write", written, expect=1)
+    assert written.read_text() == "as it was"
+    assert "no line is about it" in karpool(
+        "refresh", _written(table, "region,type,spot\n"), "--region", "eu-central-1", expect=1
+    )
+
+
+def _written(path, text):
+    path.write_text(text)
+    return path

@@ -32,6 +32,7 @@ from karpool.kube.watch.informer_set import InformerSet
 from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
 from karpool.manager.membership import FleetMembership, watching_member
 from karpool.manager.stop import Stop
+from karpool.provisioning.market_file import shared_contract
 from karpool.wire.server_tls import TlsFiles
 
 log = structlog.get_logger(__name__)
@@ -62,9 +63,11 @@ class FleetEstimator:
         environment.status.more_remarks.append(self._remarks)
         self._metrics = metrics = EstimatorMetrics(environment.registry, plugin_names(options))
         self._gauges = FailureGauges(environment.registry)
+        # What clusters use of a contract is known here for all of them.
+        self._contract = shared_contract(Path(options.contract)) if options.contract else None
         follows = bool(options.karmada_kubeconfig)
         self.members: dict[str, MemberEstimator] = {
-            name: build_member(name, client, options, metrics, clock)
+            name: build_member(name, client, options, metrics, clock, contract=self._contract)
             for name, client in ({} if follows else environment.clients).items()
         }
         self._membership: FleetMembership | None = None
@@ -134,7 +137,9 @@ class FleetEstimator:
     @asynccontextmanager
     async def _serving(self, name: str, client: Client) -> AsyncIterator[None]:
         """A cluster that joined: answered for at once with "cannot tell", and counted as soon as it is."""
-        member = build_member(name, client, self._options, self._metrics, client.clock)
+        member = build_member(
+            name, client, self._options, self._metrics, client.clock, contract=self._contract
+        )
         if self._membership is not None:
             member.cluster.market.see_karmada_cluster(*self._membership.place_of(name))
         self.members[name] = member
@@ -147,6 +152,8 @@ class FleetEstimator:
                 yield
         finally:
             del self.members[name]
+            if self._contract is not None:
+                self._contract.leave(name)
             self._gauges.forget(name)
             self._announce()
 

@@ -1,5 +1,6 @@
 """What can be bought, as files say it or as is shipped."""
 
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -10,6 +11,7 @@ from karpool.model.catalogue.files import read_catalogue
 from karpool.model.contracts.contract import Contract
 from karpool.model.contracts.contract_file import read_contract
 from karpool.model.contracts.contracted_prices import ContractedPrices, ReadAgain
+from karpool.model.contracts.shared_contract import SharedContract
 from karpool.model.errors import Invalid
 from karpool.model.safe_yaml import SIZE_LIMIT
 from karpool.provisioning.price_answers import price_asker
@@ -45,6 +47,11 @@ def contracted_prices(path: Path, name: str = "") -> ContractedPrices:
     naming the file."""
     reader = contract_reader(path)  # first, so that no change is missed
     return ContractedPrices(contract_of(path), read_again=reader, ask_prices=price_asker(), name=name)
+
+
+def shared_contract(path: Path) -> SharedContract:
+    """One for all clusters of a process. Raises Invalid, naming the file."""
+    return SharedContract(contract_of(path), partial(contract_reader, path), price_asker())
 
 
 def contract_reader(path: Path) -> ReadAgain:

@@ -9,6 +9,7 @@ import msgspec
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.options.cluster import RegionParam, catalogue_option, output_option
 from karpool.cli.output.text import columns, emit, machine, note, pluralize
+from karpool.kube.bounded_input import read_bounded
 from karpool.model import resources
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType
 from karpool.model.catalogue.files import (
@@ -18,7 +19,7 @@ from karpool.model.catalogue.files import (
     shipped_region,
     shipped_regions,
 )
-from karpool.model.catalogue.refresh import as_document, read_prices, refreshed
+from karpool.model.catalogue.refresh import PRICES_MAX, as_document, read_prices, refreshed
 from karpool.model.documents import camel_case, document_of
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import ON_DEMAND, SPOT
@@ -182,7 +183,9 @@ def refresh(file: Path, region: str, write: Path | None, output: str) -> None:
     spot_asof if it likes.
     """
     try:
-        prices = read_prices(file.read_bytes())
+        prices = read_prices(read_bounded(file, PRICES_MAX))
+    except OSError as error:
+        raise Invalid(str(file), "", f"cannot be read: {error.strerror or error}") from None
     except Invalid as error:
         raise error.at(str(file)) from None
     named = sorted({price.region for price in prices})
@@ -194,7 +197,9 @@ def refresh(file: Path, region: str, write: Path | None, output: str) -> None:
     after, changes = refreshed(before, prices)
     unlisted = sorted({price.type for price in prices if price.region == region} - before.types.keys())
     if write is not None:
-        write.write_bytes(msgspec.json.format(msgspec.json.encode(as_document(after)), indent=1))
+        part = write.with_name(f"{write.name}.part")  # never half of it
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(as_document(after)), indent=1))
+        part.replace(write)
         note(f"wrote {write}: give it to other commands with --catalogue {write}")
     if unlisted:
         note(f"left out, because their size is not known: {', '.join(unlisted[:10])}")

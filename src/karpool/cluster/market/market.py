@@ -277,6 +277,12 @@ class Market:
                 f"type {name!r} {reason}; `karpool catalogue show {name}` says what is known,"
                 " --catalogue gives your own prices"
             )
+        if self._elsewhere:
+            others = ", ".join(sorted(self._elsewhere))
+            sentences.append(
+                f"of new nodes in {others}: nodes run there, and new ones are planned in {self.region} only;"
+                " --region names another"
+            )
         sentences += self.contracted.remarks
         if len(sentences) > _GAPS_MAX:
             sentences[_GAPS_MAX:] = [f"and {len(sentences) - _GAPS_MAX} more without a price"]

@@ -7,7 +7,6 @@ whole process: for 2,000 nodes about half a second. Nothing is ever written.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,11 @@ from karpool.dashboard.pages.time_series import SAMPLE_SECONDS, FleetHistory
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
 from karpool.kube.watch.informer_set import InformerSet
-from karpool.model.contracts.shared_contract import SharedContract
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
 from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.provisioning.market_file import contract_of, contract_reader, market_of
-from karpool.provisioning.price_answers import price_asker
+from karpool.provisioning.market_file import market_of, shared_contract
 from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.cycle.what_if import what_if_known
 from karpool.scheduler.estimates.estimate_cache import EstimatorApi
@@ -100,11 +97,7 @@ class FleetCollector:
         self.bell = ChangeNotifier()
         self._wishes = wishes or CollectorSettings()
         contract = self._wishes.contract
-        self._contract = (
-            SharedContract(contract_of(contract), partial(contract_reader, contract), price_asker())
-            if contract is not None
-            else None
-        )
+        self._contract = shared_contract(contract) if contract is not None else None
         self._clients: dict[str, Client] = {}
         self.watches: dict[str, DashboardCluster] = {}
         for name, client in clusters.items():

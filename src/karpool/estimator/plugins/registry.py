@@ -25,6 +25,7 @@ from karpool.estimator.providers import cluster_autoscaler, karpenter, karpenter
 from karpool.kube.clock import Clock, RealClock
 from karpool.manager.feature_gates import RESOURCE_QUOTA, Gates, estimator_gates
 from karpool.manager.plugins import chosen_plugins, installed, known_plugins, loaded
+from karpool.model.contracts.contracted_prices import ContractedPrices
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.resource_quota import Matching
 from karpool.provisioning.market_file import market_of
@@ -44,7 +45,7 @@ class PluginSettings:
     providers: Sequence[str] = ()
     autoscaler_model: str = PACKING
     catalogue: Path | None = None  # a file, instead of the shipped one
-    contract: Path | None = None
+    contract: ContractedPrices | None = None
     region: str = ""  # whose catalogue is used where the cluster's objects do not say
     potential_nodes_max: int = karpenter.NODES_MAX  # per pool or node group
     quota_scopes: Matching = "any"

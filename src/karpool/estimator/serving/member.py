@@ -30,6 +30,7 @@ from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.manager.feature_gates import OVERCOMMIT_PROTECTION
+from karpool.model.contracts.shared_contract import SharedContract
 from karpool.rooms.arrived import arrived, outstanding
 from karpool.wire.requests import EstimateRequest, WorkloadReference
 
@@ -155,9 +156,16 @@ def plugin_names(options: EstimatorOptions) -> list[str]:
 
 
 def build_member(
-    name: str, client: Client, options: EstimatorOptions, metrics: "EstimatorMetrics", clock: Clock
+    name: str,
+    client: Client,
+    options: EstimatorOptions,
+    metrics: "EstimatorMetrics",
+    clock: Clock,
+    *,
+    contract: SharedContract | None = None,
 ) -> MemberEstimator:
-    """One cluster with its own plugins. Raises Invalid for a plugin that cannot be made."""
+    """One cluster with its own plugins; `contract` is of all clusters of the process. Raises Invalid for a
+    plugin that cannot be made."""
     settings = PluginSettings(
         cluster=name,
         gates=options.gates,
@@ -166,7 +174,7 @@ def build_member(
         autoscaler_model=options.autoscaler_model,
         region=options.region,
         catalogue=Path(options.catalogue) if options.catalogue else None,
-        contract=Path(options.contract) if options.contract else None,
+        contract=contract.member(name) if contract is not None else None,
         potential_nodes_max=options.max_potential_nodes,
         quota_scopes=options.quota_scopes,
         failure_threshold_seconds=options.failure_threshold_seconds,

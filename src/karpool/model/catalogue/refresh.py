@@ -14,7 +14,7 @@ from karpool.model.kubernetes.node import INSTANCE_TYPE, REGION, ZONE
 from karpool.model.resources import quantities
 
 FORMAT = "karpool-catalogue/1"
-_FILE_MAX = 64 * 2**20
+PRICES_MAX = 64 * 2**20
 _REQUIRED = ("region", "type")
 _PRICES = {"on_demand": ON_DEMAND, "spot": SPOT}
 _OWN_LABELS = frozenset((INSTANCE_TYPE, REGION, ZONE, CAPACITY_TYPE))
@@ -32,6 +32,10 @@ class NewPrice:
     as_of: str
 
 
+# Dearer than any machine on sale by far.
+_PRICE_MAX = 100_000
+
+
 @dataclass(frozen=True, slots=True)
 class ChangedPrice:
     type: str
@@ -43,8 +47,6 @@ class ChangedPrice:
 def read_prices(data: bytes) -> list[NewPrice]:
     """A CSV table with the columns region, type, and on_demand or spot; zone, currency, on_demand_asof and
     spot_asof if it likes. Raises Invalid naming the line."""
-    if len(data) > _FILE_MAX:
-        raise Invalid("", f"{len(data)} bytes", "is larger than 64 MiB")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -62,8 +64,18 @@ def _prices_of(rows: "csv.DictReader[str]") -> Iterator[NewPrice]:
         raise Invalid(
             "line 1", ",".join(rows.fieldnames or ()), "must name region, type, and on_demand or spot"
         )
+    names = list(rows.fieldnames or ())
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise Invalid("line 1", twice, "is the name of two columns")
+    lines: dict[tuple[str, ...], int] = {}
     for row in rows:
-        yield from _prices_in(row, f"line {rows.line_num}")
+        for price in _prices_in(row, f"line {rows.line_num}"):
+            offering = price.region, price.type, price.zone, price.capacity_type
+            if offering in lines:
+                reason = f"line {lines[offering]} has a price for the same"
+                raise Invalid(f"line {rows.line_num}", "/".join(filter(None, offering)), reason)
+            lines[offering] = rows.line_num
+            yield price
 
 
 def _prices_in(row: Mapping[str, str | None], line: str) -> Iterator[NewPrice]:
@@ -83,8 +95,9 @@ def _prices_in(row: Mapping[str, str | None], line: str) -> Iterator[NewPrice]:
             price = float(text)
         except ValueError:
             price = math.nan
-        if not math.isfinite(price) or price < 0:
-            raise Invalid(f"{line}.{column}", text, "must be a finite number of USD per hour, 0 or more")
+        if not 0 <= price <= _PRICE_MAX:
+            reason = f"must be a finite number of USD per hour, 0 or more, at most {_PRICE_MAX:,}"
+            raise Invalid(f"{line}.{column}", text[:40], reason)
         yield NewPrice(
             str(row["region"]),
             str(row["type"]),
@@ -101,6 +114,8 @@ def refreshed(catalogue: Catalogue, prices: Iterable[NewPrice]) -> tuple[Catalog
     for price in prices:
         if price.region == catalogue.region:
             by_type.setdefault(price.type, []).append(price)
+    if not by_type:
+        raise Invalid("region", catalogue.region, "no line is about it; --region names another")
     changes: list[ChangedPrice] = []
     types = [
         _refreshed_type(instance_type, by_type.get(name, ()), catalogue, changes)
