@@ -254,3 +254,15 @@ def test_every_region_that_is_shipped_prices_a_node(answer):
     assert len(found["items"]) == len(shipped_regions())
     assert [each["name"] for each in found["items"] if not each["price_per_hour"]] == []
     assert found["price_gaps"] == []
+
+
+def test_where_nodes_run_in_two_regions_new_ones_are_said_to_come_in_one(answer):
+    objects = [
+        *flat(pool()),
+        *machine("a", "eu-central-1", "eu-central-1a", "m5.large", labels_of("eu-central-1")),
+        *machine("b", "us-east-1", "us-east-1a", "m5.large", labels_of("us-east-1")),
+    ]
+
+    said = "of new nodes in us-east-1: nodes run there, and new ones are planned in eu-central-1 only"
+    assert said in answer(objects, "top", "pools")
+    assert said in answer(objects, "plan")

@@ -78,6 +78,7 @@ class Market:
         self._seen: dict[tuple[str, str, str, str], Node | NodeClaim] = {}
         self._elsewhere: dict[str, Catalogue] = {}  # of other regions that nodes are in
         self._unknown_regions: set[str] = set()
+        self._sees_pools = False  # that could launch something
         self.catalogue = catalogue or Catalogue("", "")
         self.overlays = NodeOverlays()
         self.contracted = contract if isinstance(contract, ContractedPrices) else ContractedPrices(contract)
@@ -221,6 +222,7 @@ class Market:
         self.overlays.see_pool(name, None)
 
     def see_pool(self, pool: NodePool) -> None:
+        self._sees_pools = True
         template = pool.spec.template
         self.overlays.see_pool(pool.name, (template.metadata.labels if template.metadata else None) or {})
         auto = template.spec.node_class_ref.group == AUTO_MODE_GROUP
@@ -277,7 +279,7 @@ class Market:
                 f"type {name!r} {reason}; `karpool catalogue show {name}` says what is known,"
                 " --catalogue gives your own prices"
             )
-        if self._elsewhere:
+        if self._elsewhere and self._sees_pools:
             others = ", ".join(sorted(self._elsewhere))
             sentences.append(
                 f"of new nodes in {others}: nodes run there, and new ones are planned in {self.region} only;"
