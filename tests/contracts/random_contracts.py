@@ -98,6 +98,7 @@ def reserved_capacity(chance: Random, name: str) -> dict[str, Any]:
         "zones": [chance.choice(ZONES)],
         "regions": [REGION],
         "count": count,
+        "usedElsewhere": 1 if count == 4 else 0,
         "perHour": round(count * chance.choice((0.115, 0.2)), 6),
         "targeted": chance.random() < 0.3,
         "placeCpus": CPUS[name.partition(".")[2]],  # for the calculator alone

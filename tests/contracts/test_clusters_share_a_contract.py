@@ -16,7 +16,7 @@ from karpool.consolidation.view import ASPECTS, view_of
 from karpool.kube.api.client import Client
 from karpool.kube.errors import ApiUnreachable
 from karpool.model.contracts.contract_file import contract_from
-from karpool.model.contracts.contracted_prices import ContractedPrices
+from karpool.model.contracts.contracted_prices import ClusterUse, ContractedPrices
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, NAMESPACES
 from karpool.model.kubernetes.configmap import ConfigMap
@@ -253,3 +253,22 @@ def test_one_that_cannot_be_read_does_not_hide_the_others():
         assert north.cluster.market.contracted.unheard == ("south",)
 
     played(story)
+
+
+def test_what_a_cluster_says_itself_counts_before_what_was_written_of_it():
+    large = {
+        "type": "m5.large",
+        "family": "m5",
+        "provider": "aws",
+        "region": "us-east-1",
+        "zone": "us-east-1a",
+    }
+    machines = {**large, "count": 3, "rate": LARGE, "cpus": 2}
+    contract = contract_from({"format": "karpool-contract/1", "elsewhere": {"south": [machines]}})
+    prices = ContractedPrices(contract, name="north")
+    assert sum(prices.others.values()) == 3
+
+    (kind,) = prices.others
+    prices.see_uses({"south": ClusterUse({kind: 1}, {})})
+
+    assert sum(prices.others.values()) == 1

@@ -192,3 +192,19 @@ def test_a_prometheus_that_cannot_be_reached_is_said():
     answer = price_asker(fetch, Clock())(PriceSource(prometheus="http://prometheus:9090"))
 
     assert "connection refused" in answer.remarks[0]
+
+
+def test_of_two_samples_of_a_node_the_dearer_counts():
+    two = {"a": [sample(0.08), sample(0.07)]}
+
+    assert learnt_prices([node()], PriceAnswer(two))[0] == {M5: 0.08}
+    assert learnt_prices([node()], PriceAnswer({"a": two["a"][::-1]}))[0] == {M5: 0.08}
+
+
+@pytest.mark.parametrize(("price", "is_likely"), [(0.479, True), (0.481, False)])
+def test_five_times_the_list_is_the_most(price, is_likely):
+    assert (M5 in learnt_prices([node()], PriceAnswer({"a": [sample(price)]}))[0]) is is_likely
+
+
+def test_without_a_list_price_any_price_of_a_machine_is_believed():
+    assert learnt_prices([node(listed=None)], PriceAnswer({"a": [sample(14.4)]}))[0] == {M5: 14.4}
