@@ -84,7 +84,9 @@ class Tab:
             raise Failed(f"{condition}: {error}") from None
 
     async def press(self, key: str, *, shift: bool = False) -> None:
-        code = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowRight": 39, "End": 35}[key]
+        code = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowDown": 40, "End": 35, "/": 191}[
+            key
+        ]
         common = {"key": key, "code": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
         text = {"text": "\r"} if key == "Enter" else {}
         await self.call("Input.dispatchKeyEvent", type="keyDown", **common, **text)

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from karpool.cluster.cluster import Cluster
+from karpool.cluster.cluster_room import identity
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.options import STOP_NAMESPACE
@@ -50,6 +51,12 @@ def something_of_everything(now: float) -> Fleet:
 def answers_for_people(now: float) -> Fleet:
     """Waiting pods with reasons, devices with holders, and moves that were made; hostile where it can be."""
     return {"east": [*nodes_and_pods(6, seed=3), *waiting_pods(now), *gpu_nodes(), *move_records(now)]}
+
+
+def merged(first: list[Object], second: list[Object]) -> list[Object]:
+    """Objects of both; where they have one of the same name, the first's."""
+    names = {identity(obj) for obj in first}
+    return [*first, *(obj for obj in second if identity(obj) not in names)]
 
 
 def waiting_pods(now: float) -> Iterator[Object]:

@@ -16,7 +16,15 @@ from karpool.dashboard.server.app import ServedDashboard, dashboard
 from karpool.kube.clock import RealClock
 from karpool.model.kubernetes.api_resources import EVENTS, NODES
 from tests.dashboard.chromium import DESK, PHONE, Browser, Failed, Tab, browser, executable
-from tests.dashboard.fleets import HOSTILE, clusters_of, event, large, something_of_everything
+from tests.dashboard.fleets import (
+    HOSTILE,
+    answers_for_people,
+    clusters_of,
+    event,
+    large,
+    merged,
+    something_of_everything,
+)
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -25,8 +33,27 @@ pytestmark = [
 HERE = Path(__file__).parent
 ACCESSIBILITY = (HERE / "accessibility.js").read_text(encoding="utf-8")
 PICTURES = os.environ.get("KARPOOL_SCREENSHOTS", "build/screenshots" if os.environ.get("CI") else "")
-VIEWS = ("fleet", "placements", "promises", "scale-ups", "consolidation", "events")
-SCREENS = {"light": (DESK, False), "dark": (DESK, True), "phone": (PHONE, False)}
+VIEWS = (
+    "fleet",
+    "nodes",
+    "waiting",
+    "gpus",
+    "consolidation",
+    "placements",
+    "promises",
+    "scale-ups",
+    "events",
+    "time",
+)
+JUDGED = ("fleet", "placements", "promises", "scale-ups", "consolidation", "events")
+TABLET = {"width": 820, "height": 1100, "deviceScaleFactor": 1, "mobile": False}
+SCREENS = {
+    "light": (DESK, False),
+    "dark": (DESK, True),
+    "phone": (PHONE, False),
+    "phone-dark": (PHONE, True),
+    "tablet": (TABLET, False),
+}
 
 
 class Shown:
@@ -81,6 +108,18 @@ async def small(chromium: Browser) -> AsyncIterator[Shown]:
             yield Shown(page, clusters, chromium)
 
 
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def answering(chromium: Browser) -> AsyncIterator[Shown]:
+    """With waiting pods, GPUs and moves beside everything else."""
+    now = RealClock().now()
+    fleet = something_of_everything(now)
+    fleet["east"] = merged(fleet["east"], answers_for_people(now)["east"])
+    async with clusters_of(fleet) as clusters:
+        clients = {name: cluster.client("dashboard") for name, cluster in clusters.items()}
+        async with dashboard(clients) as page:
+            yield Shown(page, clusters, chromium)
+
+
 async def keep_picture(tab: Tab, name: str) -> None:
     if PICTURES:
         content = await tab.screenshot()
@@ -89,17 +128,127 @@ async def keep_picture(tab: Tab, name: str) -> None:
         (folder / f"{name}.png").write_bytes(content)
 
 
-@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("screen", ["light", "dark", "phone"])
 async def test_every_view_is_accessible_and_complains_of_nothing(small: Shown, screen: str) -> None:
     tab = await small.tab(screen=screen)
+    for view in JUDGED:
+        await tab.evaluate(f"location.hash = '#/{view}'")
+        await shows(tab, view)
+
+        assert await tab.evaluate(ACCESSIBILITY) == [], view
+
+    assert tab.messages == []
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+async def test_every_view_is_shown_on_every_screen(answering: Shown, screen: str) -> None:
+    tab = await answering.tab(screen=screen)
     for view in VIEWS:
         await tab.evaluate(f"location.hash = '#/{view}'")
         await shows(tab, view)
         await keep_picture(tab, f"{screen}-{view}")
 
-        assert await tab.evaluate(ACCESSIBILITY) == [], view
-
     assert tab.messages == []
+
+
+async def opened_why(tab: Tab, why: str) -> str:
+    await tab.evaluate(f"location.hash = {why!r}")
+    await tab.until(OPENED)
+    assert not await tab.evaluate(REFUSED), why
+    text: str = await tab.evaluate("document.getElementById('why-body').innerText")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        ("#/fleet?why=cluster/east", "What fills it"),
+        ("#/fleet?why=cluster/east", "What could be launched"),
+        ("#/fleet?why=cluster/west", "not watched"),
+        ("#/fleet?why=pool/east/general", "could be launched"),
+        ("#/nodes?why=node/east/ip-10-0-0-5", "What it says of itself"),
+        ("#/waiting?why=pod/east/team/stuck-0", "What would have to change"),
+        ("#/waiting?why=pod/east/team/trainer", "it is on node gpu-a"),
+        ("#/gpus?why=gpu/east/gpu-a/gpu-a-gpu-3", "team/trainer"),
+        ("#/placements?why=placement/default/search-deployment", "What was decided then"),
+        ("#/placements?why=placement/default/search-deployment", "What would be decided now"),
+        ("#/events?why=event/east/Pod%2520team%252Ftoo-big/FailedScheduling", "Pod team/too-big now"),
+        ("#/fleet?why=fact/price", "per hour for"),
+        ("#/fleet?why=nonsense/x", "no answer of the kind"),
+        ("#/consolidation?why=made/east/nothing", "not there any more"),
+    ],
+)
+async def test_why_has_a_link_and_an_answer(answering: Shown, link: str, says: str) -> None:
+    tab = await answering.tab()
+
+    assert says in await opened_why(tab, link)
+    assert tab.messages == []
+
+
+async def test_every_state_has_a_link_and_the_history_leads_back(answering: Shown) -> None:
+    tab = await answering.tab("nodes")
+    rows = "document.querySelectorAll('main tbody tr').length"
+    await tab.until(f"{rows} > 10")
+    await tab.evaluate("document.querySelector('th[aria-sort] button').click()")
+    await tab.until("location.hash.includes('sort=name')")
+    first = "document.querySelector('main tbody tr b').innerText"
+    ascending = await tab.until(first)
+    await tab.evaluate("document.querySelector('th[aria-sort] button').click()")
+    await tab.until(f"location.hash.includes('sort=-name') && {first} !== {ascending!r}")
+    link = await tab.evaluate("location.href")
+
+    other = await answering.chromium.tab()
+    await other.screen(DESK)
+    await other.open(f"{link}&q=gpu&cluster=east")
+    await shows(other, "nodes")
+    await other.until(f"{rows} === 2 && {first} === 'gpu-b'")
+    assert await other.evaluate("document.getElementById('node-text').value") == "gpu"
+    assert await other.evaluate("document.getElementById('cluster').value") == "east"
+
+    await tab.evaluate("history.back()")
+    await tab.until(f"location.hash.includes('sort=name') && {first} === {ascending!r}")
+    await tab.evaluate("history.forward()")
+    await tab.until(f"{first} !== {ascending!r}")
+
+
+async def test_everything_is_found_from_one_field(answering: Shown) -> None:
+    tab = await answering.tab()
+    await tab.press("/")
+    assert await tab.evaluate("document.activeElement.id") == "search"
+    await tab.evaluate(
+        "(() => { const find = document.getElementById('search'); find.value = 'stuck';"
+        " find.dispatchEvent(new Event('input')); })()"
+    )
+    await tab.until("document.querySelector('#hits a')?.innerText.includes('team/stuck-0')")
+    await tab.press("ArrowDown")
+    await tab.press("Enter")
+    await tab.until(f"{OPENED} && document.getElementById('why-body').innerText.includes('fits nowhere')")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_hostile_words_in_a_link_stay_words(answering: Shown, view: str) -> None:
+    tab = await answering.tab()
+    words = "%3Cscript%3Ewindow.hacked%3D1%3C%2Fscript%3E%E2%80%AEgpj%1B"
+    asked = "&".join(f"{name}={words}" for name in ("q", "cluster", "sort", "range", "open", "begin", "why"))
+    link = f"#/{view}?{asked}"
+    await tab.evaluate(f"location.hash = {link!r}")
+    await tab.until(OPENED)
+
+    assert await tab.evaluate("window.hacked === undefined")
+    assert await tab.evaluate("document.body.innerHTML.match(/[\\u202a-\\u202e\\u001b]/) === null")
+    assert await tab.evaluate("document.querySelectorAll('body script, main img').length") == 0
+
+
+async def test_charts_are_drawn_and_a_part_of_the_time_has_a_link(answering: Shown) -> None:
+    tab = await answering.tab("time")
+    await tab.until("document.querySelectorAll('.chart canvas').length === 7")
+    told = await tab.evaluate("document.querySelector('.chart [role=img]').getAttribute('aria-label')")
+    assert told.startswith("Cost per hour; cost: $")
+
+    await tab.evaluate("location.hash = '#/time?range=day&cluster=east&begin=1&end=2'")
+    await tab.until("document.getElementById('main').innerText.includes('Whole range')")
+    await tab.until("document.getElementById('main').innerText.includes('Nothing was seen in this time')")
+    assert await tab.evaluate("document.getElementById('range').value") == "day"
 
 
 async def test_nothing_is_loaded_from_elsewhere(small: Shown) -> None:
@@ -172,7 +321,7 @@ async def test_everything_says_why(small: Shown) -> None:
         await tab.until(OPENED)
         assert await tab.evaluate("document.querySelectorAll('#why-body dd, #why-body li').length"), number
         await tab.evaluate("document.getElementById('why').close()")
-    for view in VIEWS:
+    for view in JUDGED:
         await tab.evaluate(f"location.hash = '#/{view}'")
         await shows(tab, view)
         buttons = await tab.until("document.querySelectorAll('main button.why').length")

@@ -1,5 +1,7 @@
 // Asking the server: answers as JSON, and a stream of version numbers that says what to ask for again.
 
+import { cleaned } from "./clean.js";
+
 const KEY = "karpool-token";
 
 export function takeToken() {
@@ -24,11 +26,19 @@ export class Refused extends Error {
   }
 }
 
+// `asked`: what is undefined or empty is not asked for.
+export function address(path, asked = {}) {
+  const given = Object.entries(asked).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return given.length ? `${path}?${new URLSearchParams(given)}` : path;
+}
+
+export const path = (...parts) => parts.map(encodeURIComponent).join("/");
+
 export async function get(path) {
   const answer = await fetch(`/api/v1/${path}`, { headers: headers() });
   const body = await answer.json().catch(() => ({ detail: `the server answered ${answer.status}` }));
-  if (!answer.ok) throw new Refused(answer.status, body.detail);
-  return body;
+  if (!answer.ok) throw new Refused(answer.status, cleaned(body.detail));
+  return cleaned(body);
 }
 
 // Follow for ever; a stream that ends is opened again, later and later.

@@ -1,154 +1,120 @@
-// The consolidation board: what could go, what is worth it, and what holds every other node.
+// Moves: those that were made and what they saved, and beside them the plan of what could be next.
 
-import { get } from "./api.js";
-import { h, keep, paged, rows, say, table, widthOf } from "./dom.js";
+import { change, useAddress, whyOf } from "./address.js";
+import { address } from "./api.js";
+import { ClusterChoice } from "./cluster-choice.js";
 import { ago, count, money, percent, plural } from "./format.js";
+import { Badge, Empty, Fact, Find, Heading, Table, useMore, Why } from "./parts.js";
 import { scatter } from "./scatter.js";
-import { explain, pairs, part, reasons, whyButton } from "./why.js";
+import { useAnswer, useShown, useWidth } from "./store.js";
+import { html, useState } from "./vendor/preact-htm.js";
+import { VirtualTable } from "./virtual-table.js";
 
-export const title = "Consolidation";
-export const areas = ["consolidation"];
-let parts = null;
+export const title = "Moves & plan";
+const ALL_MAX = 6; // clusters that are planned without being chosen: each costs the server up to a second
+const PHASES = { Done: "good", RolledBack: "bad", Rejected: "warn" };
+const names = (row) => `${row.nodes.join(", ")}${row.nodesLeftOut ? ` and ${row.nodesLeftOut} more` : ""}`;
+const dollars = (value) => (value === null ? "not known" : money(value));
 
-export const load = () => get("consolidation");
+const LEDGER = [
+  { name: "Move", sort: "kind", cell: (row) => html`<b>${row.kind}</b> <span title=${names(row)}>${names(row)}</span>` },
+  { name: "Phase", sort: "phase", cell: (row) => html`<${Badge} kind=${PHASES[row.phase] ?? "accent"}>${row.phase}</${Badge}>` },
+  { name: "Cluster", sort: "cluster", cell: (row) => row.cluster },
+  { name: "Began", sort: "began", number: true, cell: (row) => ago(row.began) },
+  { name: "Predicted per hour", sort: "predicted", number: true, cell: (row) => money(row.predictedSavingsPerHour) },
+  { name: "Came true", sort: "realised", number: true, cell: (row) => dollars(row.realisedSavingsPerHour) },
+  { name: "Saved so far", number: true, cell: (row) => dollars(row.savedDollars) },
+  { name: "Pods", sort: "pods", number: true, cell: (row) => count(row.podsDisturbed) },
+  { name: "Why", cell: (row) => html`<${Why} about=${`move ${row.name}`} of=${["made", row.cluster, row.name]} />` },
+];
 
-export function mount(root) {
-  const list = h("div");
-  const none = h("p", { class: "empty" });
-  root.append(h("div", { class: "heading" }, h("h1", {}, "Consolidation board")),
-    h("p", { class: "lead" }, "A plan for looking at: nothing is carried out from here. It is made anew while you look and the cluster changes."), none, list);
-  parts = { list, none };
+export function View() {
+  const { asked } = useAddress();
+  const [ledger, setLedger] = useState(null);
+  const known = useAnswer("clusters?limit=500", ["fleet"]).data;
+  const many = known && known.items.filter((row) => row.watched && row.nodes).length > ALL_MAX;
+  const { data } = useAnswer(known && (!many || asked.cluster) ? address("consolidation", { cluster: asked.cluster }) : null, ["consolidation"]);
+  useShown("consolidation", ledger && (data || (many && !asked.cluster)));
+  return html`<${Heading} title="Moves and plan"><${ClusterChoice} /><${Find} id="move-text" placeholder="node, phase or kind" /></${Heading}>
+    <h2 class="gap">Moves that were made</h2>
+    ${ledger?.total > 0 && html`<div class="glance inset"><${Fact} value=${money(ledger.savedDollars)} name="saved so far" /><${Fact} value=${`${money(ledger.realisedSavingsPerHour)} of ${money(ledger.predictedSavingsPerHour)}`} name="per hour came true" /><${Fact} value=${`${count(ledger.done)} / ${count(ledger.rolledBack)}`} name="done and rolled back" /><${Fact} value=${count(ledger.underWay)} name="under way" /></div>`}
+    ${ledger?.problems.length > 0 && html`<p class="badge warn">${ledger.problems.join("; ")}</p>`}
+    <${VirtualTable} caption="Moves that were made" path="moves" asked=${{ q: asked.q, sort: asked.sort, cluster: asked.cluster }} areas=${["moves"]} columns=${LEDGER} itemKey=${(row) => `${row.cluster}/${row.name}`} none="No move was made yet. karpool apply and the consolidator write down what they do." onAnswer=${setLedger} />
+    <h2 class="gap">What could be next</h2>
+    <p class="lead">A plan for looking at: nothing is carried out from here. It is made anew while you look and the cluster changes.</p>
+    ${many && !asked.cluster && html`<${Empty}>Choose a cluster: a plan is made of those that somebody looks at.</${Empty}>`}
+    ${data && !data.boards.length && html`<${Empty}>${data.pending.length ? `Still reading ${data.pending.join(", ")}…` : "No cluster has nodes or pools that could be consolidated."}</${Empty}>`}
+    ${(data?.boards ?? []).map((board) => html`<${Board} key=${board.cluster} board=${board} />`)}`;
 }
 
-export function show(data) {
-  parts.none.hidden = data.boards.length > 0;
-  say(parts.none, data.pending.length ? `Still reading ${data.pending.join(", ")}…` : "No cluster has nodes or pools that could be consolidated.");
-  keep(parts.list, data.boards, (each) => each.cluster, make, (element, each) => element.show(each));
-  resized(); // pictures are as wide as their place, which they have only now
+function Board({ board }) {
+  const [place, width] = useWidth(820);
+  const [limit, more] = useMore(30);
+  const id = `board-${board.cluster}`;
+  const has = board.points.length > 0;
+  const cut = [board.pointsLeftOut && `${plural(board.pointsLeftOut, "move")} more`, board.heldLeftOut && `${plural(board.heldLeftOut, "node")} more that stay`].filter(Boolean);
+  const groups = byReason(board.held);
+  const choose = (point) => change({ why: whyOf("move", board.cluster, point.id) });
+  return html`<section class="card" aria-labelledby=${id}><div class="row"><h2 id=${id} class="break">${board.cluster}</h2><span class="soft small">${has ? `planned ${ago(board.madeAt)}` : `${plural(board.nodesBefore, "node")} · ${money(board.priceBefore)} per hour · nothing could go, planned ${ago(board.madeAt)}`}</span></div>
+    ${board.stopped && html`<p class="badge bad">${board.stopped}</p>`}
+    <div class=${`side ${has ? "" : "plain"}`}><figure class="picture" ref=${place} hidden=${!has}>${has && width > 0 && scatter(board, width, choose)}</figure>
+      ${has && html`<div class="glance inset">${factsOf(board).map(([name, value]) => html`<${Fact} value=${value} name=${name} />`)}</div>`}</div>
+    <p class="soft small break">${[...board.notes, ...(cut.length ? [`not listed: ${cut.join(", ")}`] : [])].join(" · ")}</p>
+    ${has && html`<h3 class="gap">Moves</h3><${Table} caption=${`Moves of ${board.cluster}`} columns=${planColumns(board.cluster)} items=${board.points.slice(0, limit)} itemKey=${(point) => point.id} />${more(board.points.length)}`}
+    ${groups.length > 0 && html`<h3 class="gap">Nodes that stay, by what holds them</h3><${Table} caption=${`Nodes of ${board.cluster} that stay`} columns=${heldColumns(board.cluster)} items=${groups.slice(0, 40)} itemKey=${(group) => group.reason} />`}
+    ${board.pools.length > 0 && html`<h3 class="gap">Pools</h3><${Table} caption=${`Pools of ${board.cluster}`} columns=${poolColumns(board.cluster)} items=${board.pools} itemKey=${(pool) => pool.name} />`}</section>`;
 }
 
-export const resized = () => { for (const each of parts?.list.children ?? []) each.resized(); };
-
-function make(first) {
-  const id = `board-${first.cluster}`;
-  const made = h("span", { class: "soft small" });
-  const stopped = h("p", { class: "badge bad" });
-  const facts = h("div", { class: "glance inset" });
-  const picture = h("figure", { class: "picture" });
-  const notes = h("p", { class: "soft small break" });
-  const moves = table("Moves", [{ name: "Verdict" }, { name: "Move" }, { name: "Saves per hour", number: true }, { name: "Pods", number: true }, { name: "Savings", number: true }, { name: "Disruption", number: true }, { name: "Score" }, { name: "Why" }]);
-  const movePages = paged(30);
-  const held = table("Nodes that stay", [{ name: "Reason" }, { name: "Nodes", number: true }, { name: "Per hour", number: true }, { name: "Why" }]);
-  const heldPages = paged(20);
-  const pools = table("Pools", [{ name: "Pool" }, { name: "Policy" }, { name: "Nodes", number: true }, { name: "Per hour", number: true }, { name: "May still be disturbed" }, { name: "Why" }]);
-  const [movesTitle, poolsTitle] = ["Moves", "Pools"].map((name) => h("h3", { class: "gap" }, name));
-  const side = h("div", { class: "side" }, picture, facts);
-  const element = h("section", { class: "card", "aria-labelledby": id },
-    h("div", { class: "row" }, h("h2", { id, class: "break" }, first.cluster), made), stopped, side, notes,
-    movesTitle, moves.whole, movePages.button,
-    h("h3", { class: "gap" }, "Nodes that stay, by what holds them"), held.whole, heldPages.button,
-    poolsTitle, pools.whole);
-  let latest = first;
-  const lists = () => {
-    rows(moves, movePages.cut(latest.points), (each) => each.id, (each) => moveCells(latest.cluster, each));
-    for (const each of [moves.whole, movesTitle]) each.hidden = !latest.points.length;
-    for (const each of [pools.whole, poolsTitle]) each.hidden = !latest.pools.length;
-    side.classList.toggle("plain", !latest.points.length);
-    rows(held, heldPages.cut(byReason(latest.held)), (each) => each.reason, heldCells);
-    rows(pools, latest.pools, (each) => each.name, poolCells);
-  };
-  const draw = () => {
-    picture.hidden = facts.hidden = !latest.points.length;
-    if (picture.hidden) return;
-    const width = widthOf(picture, 820);
-    const drawn = JSON.stringify([latest.points, width]);
-    if (picture.drawn === drawn) return;
-    picture.drawn = drawn;
-    picture.replaceChildren(...scatter(latest, width, (point) => explain(heading(point), moveWhy(latest.cluster, point))));
-  };
-  element.resized = draw;
-  movePages.grow(lists);
-  heldPages.grow(lists);
-  element.show = (each) => {
-    latest = each;
-    say(made, each.points.length ? `planned ${ago(each.madeAt)}` : `${plural(each.nodesBefore, "node")} · ${money(each.priceBefore)} per hour · nothing could go, planned ${ago(each.madeAt)}`);
-    stopped.hidden = !each.stopped;
-    say(stopped, each.stopped);
-    keep(facts, factsOf(each), ([name]) => name, () => h("div", { class: "fact" }, h("b"), h("span")), (fact, [name, value]) => { say(fact.firstChild, value); say(fact.lastChild, name); });
-    const cut = [each.pointsLeftOut && `${plural(each.pointsLeftOut, "move")} more`, each.heldLeftOut && `${plural(each.heldLeftOut, "node")} more that stay`].filter(Boolean);
-    say(notes, [...each.notes, ...(cut.length ? [`not listed: ${cut.join(", ")}`] : [])].join(" · "));
-    lists();
-  };
-  return element;
-}
-
-function factsOf(each) {
-  const saved = each.priceBefore - each.priceAfter;
+function factsOf(board) {
+  const saved = board.priceBefore - board.priceAfter;
   return [
     ["would be saved per hour", money(saved)],
-    ...(each.listPriceBefore === null ? [] : [["by the list, before and after", `${money(each.listPriceBefore)} → ${money(each.listPriceAfter)}`]]),
-    ["of the cost", percent(each.priceBefore ? saved / each.priceBefore : 0)],
-    ["nodes, before and after", `${count(each.nodesBefore)} → ${count(each.nodesAfter)}`],
-    ["pods disturbed", count(each.podsDisturbed)],
-    ["moves approved and refused", `${count(each.approved)} / ${count(each.refused)}`],
+    ...(board.listPriceBefore === null ? [] : [["by the list, before and after", `${money(board.listPriceBefore)} → ${money(board.listPriceAfter)}`]]),
+    ["of the cost", percent(board.priceBefore ? saved / board.priceBefore : 0)],
+    ["nodes, before and after", `${count(board.nodesBefore)} → ${count(board.nodesAfter)}`],
+    ["pods disturbed", count(board.podsDisturbed)],
+    ["moves approved and refused", `${count(board.approved)} / ${count(board.refused)}`],
   ];
 }
 
-const heading = (each) => `${each.approved ? "Approved" : "Refused"}: ${each.kind} ${each.nodes.join(", ")}`;
+const needs = (point) => (point.score === null ? "–" : `${point.score.toFixed(2)} ${point.approved || point.score >= point.threshold ? "≥" : "<"} ${point.threshold.toFixed(2)}`);
 
-async function moveWhy(cluster, each) {
-  const found = await get(`clusters/${encodeURIComponent(cluster)}/moves/${encodeURIComponent(each.id)}`);
-  const fates = table("Pods that would move", [{ name: "Pod" }, { name: "From" }, { name: "To" }, { name: "Cost", number: true }]);
-  rows(fates, found.pods, (pod) => pod.pod, (pod) => [pod.pod, pod.source, pod.to, pod.cost.toFixed(2)]);
-  return [
-    reasons(each.why),
-    part("Numbers", pairs([
-      ["Saves", `${money(each.savingsPerHour)} per hour, ${percent(each.savingsFraction)} of the pool's cost`],
-      ["Disturbs", `${plural(each.pods, "pod")}, ${percent(each.disruptionFraction)} of the pool's disruption`],
-      ["Score", each.score === null ? "none is needed" : `${each.score.toFixed(3)}, must reach ${each.threshold.toFixed(3)}`],
-      ["Nodes", each.nodes.join(", ") + (each.nodesLeftOut ? ` and ${each.nodesLeftOut} more` : "")],
-      ["Pools", each.pools.join(", ")],
-      ["Buys", each.into.join(", ") || "nothing"],
-    ])),
-    part(`What becomes of its pods (${count(found.pods.length + found.podsLeftOut)})`, found.pods.length ? fates.whole : h("p", { class: "soft" }, "no pods move")),
-  ];
-}
-
-function moveCells(cluster, each) {
-  const needs = each.score === null ? "–" : `${each.score.toFixed(2)} ${each.approved || each.score >= each.threshold ? "≥" : "<"} ${each.threshold.toFixed(2)}`;
-  return [
-    h("span", { class: `badge ${each.approved ? "good" : "warn"}` }, each.approved ? "approved" : "refused"),
-    h("span", {}, h("b", {}, each.kind), ` ${each.nodes.join(", ")}${each.nodesLeftOut ? ` and ${each.nodesLeftOut} more` : ""}`, each.into.length ? h("span", { class: "soft" }, ` → ${each.into.join(", ")}`) : ""),
-    money(each.savingsPerHour), count(each.pods), percent(each.savingsFraction), percent(each.disruptionFraction), h("span", { class: "line" }, needs),
-    whyButton(heading(each), () => moveWhy(cluster, each)),
-  ];
-}
+const planColumns = (cluster) => [
+  { name: "Verdict", cell: (point) => html`<${Badge} kind=${point.approved ? "good" : "warn"}>${point.approved ? "approved" : "refused"}</${Badge}>` },
+  { name: "Move", cell: (point) => html`<b>${point.kind}</b> ${names(point)}${point.into.length > 0 && html`<span class="soft"> → ${point.into.join(", ")}</span>`}` },
+  { name: "Saves per hour", number: true, cell: (point) => money(point.savingsPerHour) },
+  { name: "Pods", number: true, cell: (point) => count(point.pods) },
+  { name: "Savings", number: true, cell: (point) => percent(point.savingsFraction) },
+  { name: "Disruption", number: true, cell: (point) => percent(point.disruptionFraction) },
+  { name: "Score", cell: (point) => html`<span class="line">${needs(point)}</span>` },
+  { name: "Why", cell: (point) => html`<${Why} about=${`${point.kind} ${names(point)}`} of=${["move", cluster, point.id]} />` },
+];
 
 // Nodes of the same kind of reason together: names of nodes and pods in it are left out of the comparison.
-function byReason(held) {
+export function byReason(held) {
   const groups = new Map();
-  for (const each of held) {
-    const first = each.why[0] ?? "nothing is known";
-    const reason = first.replace(/ \(pods? .*\)$/, "").replaceAll(each.node, "it");
+  for (const node of held) {
+    const reason = (node.why[0] ?? "the plan gives no reason").replace(/ \(pods? .*\)$/, "").replaceAll(node.node, "it");
     const group = groups.get(reason) ?? { reason, nodes: [], price: 0 };
-    group.nodes.push(each);
-    group.price += each.pricePerHour ?? 0;
+    group.nodes.push(node);
+    group.price += node.pricePerHour ?? 0;
     groups.set(reason, group);
   }
   return [...groups.values()].sort((a, b) => b.nodes.length - a.nodes.length);
 }
 
-function heldCells(group) {
-  const listed = group.nodes.slice(0, 100);
-  const why = () => [
-    h("ul", { class: "reasons" }, listed.map((each) => h("li", {}, h("b", {}, each.node), each.pool ? ` (${each.pool}): ` : ": ", each.why.join("; ")))),
-    group.nodes.length > listed.length ? h("p", { class: "soft" }, `and ${group.nodes.length - listed.length} more`) : "",
-  ].filter(Boolean);
-  return [group.reason, count(group.nodes.length), money(group.price), whyButton(`${plural(group.nodes.length, "node")} that stay`, why)];
-}
+const heldColumns = (cluster) => [
+  { name: "Reason", cell: (group) => group.reason },
+  { name: "Nodes", number: true, cell: (group) => count(group.nodes.length) },
+  { name: "Per hour", number: true, cell: (group) => money(group.price) },
+  { name: "Why", cell: (group) => html`<${Why} about=${`${plural(group.nodes.length, "node")} that stay`} of=${["held", cluster, group.reason]} />` },
+];
 
-function poolCells(each) {
-  const allowed = Object.entries(each.allowed).map(([reason, number]) => `${reason}: ${number}`).join(", ");
-  const why = [...each.why, each.k ? `Balanced with k = ${each.k}: a share of the cost is worth ${each.k} times that share of disruption` : `${each.policy || "no policy"}: moves are not scored`];
-  return [each.name, each.policy || "–", count(each.nodes), money(each.costPerHour), allowed || "–", whyButton(`pool ${each.name}`, () => [reasons(why)])];
-}
+const poolColumns = (cluster) => [
+  { name: "Pool", cell: (pool) => pool.name },
+  { name: "Policy", cell: (pool) => pool.policy || "–" },
+  { name: "Nodes", number: true, cell: (pool) => count(pool.nodes) },
+  { name: "Per hour", number: true, cell: (pool) => money(pool.costPerHour) },
+  { name: "May still be disturbed", cell: (pool) => Object.entries(pool.allowed).map(([reason, number]) => `${reason}: ${number}`).join(", ") || "–" },
+  { name: "Why", cell: (pool) => html`<${Why} about=${`pool ${pool.name} of ${cluster}`} of=${["pool", cluster, pool.name]} />` },
+];

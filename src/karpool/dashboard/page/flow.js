@@ -1,6 +1,6 @@
 // Workloads on the left, clusters on the right, a ribbon for every share, as wide as its replicas.
 
-import { h, s } from "./dom.js";
+import { h } from "./vendor/preact-htm.js";
 import { count, plural } from "./format.js";
 
 const ROWS_MAX = 24;
@@ -21,15 +21,16 @@ export function flow(items, width) {
   const scale = (height - gap * (Math.max(shown.length, clusters.length) + 1)) / replicas;
   const left = stacked(shown.map((each) => [key(each), each.total]), scale, height);
   const right = stacked(clusters.map((name) => [name, shown.reduce((sum, each) => sum + linkTo(each, name), 0)]), scale, height);
-  const picture = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Replicas of ${plural(shown.length, "workload")} in ${clusters.filter((name) => name !== NOWHERE).join(", ") || "no cluster"}; the table below has the numbers` });
+  const parts = [];
+  const picture = () => h("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Replicas of ${plural(shown.length, "workload")} in ${clusters.filter((name) => name !== NOWHERE).join(", ") || "no cluster"}; the table below has the numbers` }, parts);
   const used = new Map([...left, ...right].map(([name, at]) => [name, at.y]));
   for (const each of shown) {
-    for (const [name, amount] of links(each)) picture.append(ribbon(sides, used, key(each), name, amount * scale, className(clusters, name), `${key(each)} → ${name}: ${plural(amount, "replica")}`));
+    for (const [name, amount] of links(each)) parts.push(ribbon(sides, used, key(each), name, amount * scale, className(clusters, name), `${key(each)} → ${name}: ${plural(amount, "replica")}`));
   }
-  for (const each of shown) picture.append(...label(left.get(key(each)), sides.left - BAR, key(each), each.total, "end", "ink", sides.left - BAR - 8));
-  for (const name of clusters) picture.append(...label(right.get(name), sides.right, name, right.get(name).amount, "start", className(clusters, name), width - sides.right - BAR - 8));
+  for (const each of shown) parts.push(...label(left.get(key(each)), sides.left - BAR, key(each), each.total, "end", "ink", sides.left - BAR - 8));
+  for (const name of clusters) parts.push(...label(right.get(name), sides.right, name, right.get(name).amount, "start", className(clusters, name), width - sides.right - BAR - 8));
   const more = sized.length - shown.length;
-  return [picture, h("figcaption", { class: "soft small" }, more > 0 ? `The ${shown.length} largest of ${sized.length} workloads; all are in the table.` : "Ribbons are as wide as the replicas they stand for.")];
+  return [picture(), h("figcaption", { class: "soft small" }, more > 0 ? `The ${shown.length} largest of ${sized.length} workloads; all are in the table.` : "Ribbons are as wide as the replicas they stand for.")];
 }
 
 const key = (each) => (each.namespace ? `${each.namespace}/${each.name}` : each.name);
@@ -61,12 +62,12 @@ function ribbon(sides, used, from, to, size, kind, words) {
   used.set(from, a + size);
   used.set(to, b + size);
   const path = `M${sides.left} ${a} C${middle} ${a} ${middle} ${b} ${sides.right} ${b} V${b + size} C${middle} ${b + size} ${middle} ${a + size} ${sides.left} ${a + size} Z`;
-  return s("path", { class: `ribbon ${kind}`, d: path }, s("title", {}, words));
+  return h("path", { class: `ribbon ${kind}`, d: path }, h("title", {}, words));
 }
 
 function label(at, x, name, amount, anchor, kind, room) {
   const letters = Math.max(6, Math.floor(room / LETTER) - count(amount).length - 2);
   const short = name.length > letters ? `${name.slice(0, letters - 1)}…` : name;
-  const text = s("text", { x: anchor === "end" ? x - 8 : x + BAR + 8, y: at.y + at.size / 2 + 4, "text-anchor": anchor }, `${short}  ${count(amount)}`, s("title", {}, name));
-  return [s("rect", { class: `post ${kind}`, x, y: at.y, width: BAR, height: at.size, rx: 2 }), text];
+  const text = h("text", { x: anchor === "end" ? x - 8 : x + BAR + 8, y: at.y + at.size / 2 + 4, "text-anchor": anchor }, `${short}  ${count(amount)}`, h("title", {}, name));
+  return [h("rect", { class: `post ${kind}`, x, y: at.y, width: BAR, height: at.size, rx: 2 }), text];
 }

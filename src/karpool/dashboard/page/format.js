@@ -10,7 +10,8 @@ export const now = () => Date.now() / 1000 + ahead;
 
 export function money(dollars, digits) {
   const places = digits ?? (Math.abs(dollars) >= 100 ? 0 : Math.abs(dollars) >= 10 ? 2 : 3);
-  return "$" + dollars.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+  const text = Math.abs(dollars).toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+  return dollars < 0 && /[1-9]/.test(text) ? `−$${text}` : `$${text}`;
 }
 
 // What is paid, and beside it the list price where that is another.
@@ -47,3 +48,4 @@ export function lasting(seconds) {
 
 export const ago = (at) => (at ? `${lasting(now() - at)} ago` : "–");
 export const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }) : "–");
+export const mebi = (bytes) => (bytes >= 2 ** 30 ? `${short(bytes / 2 ** 30)} GiB` : `${short(bytes / 2 ** 20)} MiB`);

@@ -1,58 +1,37 @@
 // The ledger of promises: replicas that were placed and are not known to have landed.
 
-import { get } from "./api.js";
-import { h, keep, paged, rows, say, table } from "./dom.js";
-import { amount, count, lasting, now, plural, resourceName } from "./format.js";
-import { pairs, part, reasons, whyButton } from "./why.js";
+import { amount, count, lasting, now, plural } from "./format.js";
+import { Empty, Fact, Heading, Table, useMore, Why } from "./parts.js";
+import { useAnswer, useShown, useTick } from "./store.js";
+import { html } from "./vendor/preact-htm.js";
 
 export const title = "Promises";
-export const areas = ["promises"];
-let parts = null;
-let latest = null;
 
-export const load = () => get("promises");
+const columns = (data) => {
+  const passed = Math.max(0, now() - data.at);
+  const left = (row) => Math.max(0, row.expiresInSeconds - passed);
+  return [
+    { name: "Cluster", cell: (row) => row.cluster },
+    { name: "Binding", cell: (row) => (row.namespace ? `${row.namespace}/${row.name}` : row.name) },
+    { name: "In flight", number: true, cell: (row) => count(row.replicas) },
+    { name: "Of", number: true, cell: (row) => count(row.desired) },
+    { name: "Holds", cell: (row) => Object.entries(row.requests).map(([name, units]) => amount(name, units)).join(", ") || "–" },
+    { name: "Age", number: true, cell: (row) => lasting(row.ageSeconds + passed) },
+    { name: "Ends in", cell: (row) => html`<span class="ends"><progress max=${data.lifetimeSeconds} value=${left(row)} aria-label=${`time left of the promise to ${row.name} in ${row.cluster}`}></progress><span>${lasting(left(row))}</span></span>` },
+    { name: "Why", cell: (row) => html`<${Why} about=${`promise to ${row.name} in ${row.cluster}`} of=${["promise", row.cluster, row.namespace, row.name]} />` },
+  ];
+};
 
-export function mount(root) {
-  const sums = h("div", { class: "glance inset" });
-  const list = table("Promises in flight", [{ name: "Cluster" }, { name: "Binding" }, { name: "In flight", number: true }, { name: "Of", number: true }, { name: "Holds" }, { name: "Age", number: true }, { name: "Ends in" }, { name: "Why" }]);
-  const none = h("p", { class: "empty" }, "Nothing is promised: every replica that was placed is known to have landed.");
-  const pages = paged(100);
-  const left = h("p", { class: "soft small" });
-  const whole = h("div", { class: "card" }, list.whole, pages.button, left);
-  pages.grow(() => show(latest));
-  root.append(h("div", { class: "heading" }, h("h1", {}, "Promises")),
-    h("p", { class: "lead" }, "Between a decision and the moment its pods have nodes, nobody else can see that the room is taken. What is listed here is given to nobody else until it lands or its time is over."), none, sums, whole);
-  parts = { sums, list, none, pages, whole, left };
-}
-
-export function show(data) {
-  latest = data;
-  parts.none.hidden = data.items.length > 0;
-  parts.whole.hidden = parts.sums.hidden = !data.items.length;
-  say(parts.left, data.leftOut ? `${plural(data.leftOut, "promise")} more are not listed` : "");
+export function View() {
+  useTick();
+  const { data } = useAnswer("promises", ["promises"]);
+  const [limit, more] = useMore(100);
+  useShown("promises", data);
   const sums = new Map();
-  for (const each of data.items) sums.set(each.cluster, (sums.get(each.cluster) ?? 0) + each.replicas);
-  keep(parts.sums, [...sums], ([name]) => name, () => h("div", { class: "fact" }, h("b"), h("span")), (fact, [name, replicas]) => {
-    say(fact.firstChild, count(replicas));
-    say(fact.lastChild, `in flight to ${name}`);
-  });
-  tick();
-}
-
-export function tick() {
-  if (!latest) return;
-  const passed = Math.max(0, now() - latest.at);
-  rows(parts.list, parts.pages.cut(latest.items), (each) => `${each.cluster}/${each.kind}/${each.namespace}/${each.name}`, (each) => {
-    const left = Math.max(0, each.expiresInSeconds - passed);
-    return [
-      each.cluster,
-      each.namespace ? `${each.namespace}/${each.name}` : each.name,
-      count(each.replicas),
-      count(each.desired),
-      Object.entries(each.requests).map(([name, units]) => amount(name, units)).join(", ") || "–",
-      lasting(each.ageSeconds + passed),
-      h("span", { class: "ends" }, h("progress", { max: latest.lifetimeSeconds, value: left, "aria-label": `time left of the promise to ${each.name} in ${each.cluster}` }), h("span", {}, lasting(left))),
-      whyButton(`promise to ${each.name} in ${each.cluster}`, () => [reasons(each.why), part("What it holds", pairs(Object.entries(each.requests).map(([name, units]) => [resourceName(name), amount(name, units)])))]),
-    ];
-  });
+  for (const row of data?.items ?? []) sums.set(row.cluster, (sums.get(row.cluster) ?? 0) + row.replicas);
+  return html`<${Heading} title="Promises" lead="Between a decision and the moment its pods have nodes, nobody else can see that the room is taken. What is listed here is given to nobody else until it lands or its time is over." />
+    ${data && !data.items.length && html`<${Empty}>Nothing is promised: every replica that was placed is known to have landed.</${Empty}>`}
+    ${data?.items.length > 0 && html`<div class="glance inset">${[...sums].map(([name, replicas]) => html`<${Fact} value=${count(replicas)} name=${`in flight to ${name}`} />`)}</div>
+    <div class="card"><${Table} caption="Promises in flight" columns=${columns(data)} items=${data.items.slice(0, limit)} itemKey=${(row) => `${row.cluster}/${row.kind}/${row.namespace}/${row.name}`} />${more(data.items.length)}
+      ${data.leftOut > 0 && html`<p class="soft small">${plural(data.leftOut, "promise")} more are not listed</p>`}</div>`}`;
 }

@@ -38,12 +38,15 @@ COLUMNS: Mapping[str, Callable[[ClusterRow], Any]] = {
 }
 
 
-def cluster_table(fleet: FleetOverview, query: ListQuery) -> ClusterList:
-    """Found by their own name, region and provider, and by the names of their pools."""
+def cluster_table(
+    fleet: FleetOverview, query: ListQuery, has_node: Callable[[str], bool] = lambda cluster: False
+) -> ClusterList:
+    """Found by their own name, region and provider, by their pools, and by nodes (`has_node`)."""
     matching = [
         row
         for row in fleet.clusters
         if query.finds(row.name, row.region, row.provider, *(pool.name for pool in row.pools))
+        or has_node(row.name)
     ]
     rows = in_order(matching, query, COLUMNS)
     return ClusterList(

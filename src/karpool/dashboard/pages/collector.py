@@ -228,7 +228,11 @@ class FleetCollector:
         )
 
     def clusters(self, query: ListQuery) -> list_views.ClusterList:
-        return cluster_table.cluster_table(self.fleet(), query)
+        def has_node(cluster: str) -> bool:
+            watch = self.watches.get(cluster)
+            return watch is not None and watch.index().has(query.words)
+
+        return cluster_table.cluster_table(self.fleet(), query, has_node)
 
     def cluster(self, name: str) -> list_views.ClusterDetail | None:
         row = next((row for row in self.fleet().clusters if row.name == name), None)

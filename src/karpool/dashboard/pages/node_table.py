@@ -26,6 +26,10 @@ class NodeIndex:
     def n(self) -> int:
         return len(self.texts)
 
+    def has(self, words: Sequence[str]) -> bool:
+        """Whether some node is found by all of these."""
+        return any(all(word in text for word in words) for text in self.texts)
+
 
 def node_index(cluster: str, view: ClusterView) -> NodeIndex:
     return NodeIndex(cluster, view, [_text(cluster, machine) for machine in view.machines])

@@ -22,13 +22,15 @@ class PageFile:
 
 @cache
 def page_files() -> dict[str, PageFile]:
-    """By path: `/` and `/page/NAME`."""
+    """By path: `/`, `/page/NAME`, and `/page/vendor/NAME` for what others wrote."""
     files: dict[str, PageFile] = {}
-    for entry in resources.files("karpool.dashboard").joinpath("page").iterdir():
-        suffix = "." + entry.name.rpartition(".")[2]
-        if suffix in _TYPES:
-            content = entry.read_bytes()
-            tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
-            path = "/" if entry.name == "index.html" else f"/page/{entry.name}"
-            files[path] = PageFile(content, _TYPES[suffix], tag)
+    page = resources.files("karpool.dashboard").joinpath("page")
+    for folder, prefix in ((page, "/page/"), (page.joinpath("vendor"), "/page/vendor/")):
+        for entry in folder.iterdir():
+            suffix = "." + entry.name.rpartition(".")[2]
+            if suffix in _TYPES:
+                content = entry.read_bytes()
+                tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
+                path = "/" if entry.name == "index.html" else f"{prefix}{entry.name}"
+                files[path] = PageFile(content, _TYPES[suffix], tag)
     return files

@@ -1,0 +1,31 @@
+// Pods without a node, and why.
+
+import { change, useAddress } from "./address.js";
+import { ClusterChoice } from "./cluster-choice.js";
+import { ago, amount, count } from "./format.js";
+import { Find, Heading, Why } from "./parts.js";
+import { useShown } from "./store.js";
+import { html, useState } from "./vendor/preact-htm.js";
+import { VirtualTable } from "./virtual-table.js";
+
+export const title = "Waiting";
+
+const COLUMNS = [
+  { name: "Pod", sort: "name", cell: (pod) => html`<b title=${`${pod.namespace}/${pod.name}`}>${pod.namespace}/${pod.name}</b>` },
+  { name: "Of", sort: "workload", cell: (pod) => pod.workload || "–" },
+  { name: "Cluster", sort: "cluster", cell: (pod) => pod.cluster },
+  { name: "Asks for", sort: "cpu", cell: (pod) => Object.entries(pod.requests).map(([name, units]) => amount(name, units)).join(", ") || "nothing" },
+  { name: "Main reason", sort: "reason", cell: (pod) => html`<span title=${pod.said}>${pod.reason}</span>` },
+  { name: "Waits", sort: "since", number: true, cell: (pod) => ago(pod.since) },
+  { name: "Why", cell: (pod) => html`<${Why} about=${`pod ${pod.namespace}/${pod.name}`} of=${["pod", pod.cluster, pod.namespace, pod.name]} />` },
+];
+
+export function View() {
+  const { asked } = useAddress();
+  const [data, setData] = useState(null);
+  useShown("waiting", data);
+  return html`<${Heading} title="Waiting pods" lead="Pods without a node. The reason is the one that most nodes have; Why? says what is against each group of nodes, what could be launched, and what is on its way.">
+      <${ClusterChoice} /><${Find} id="waiting-text" placeholder="pod, workload or reason" /></${Heading}>
+    ${data?.reasons.length > 1 && html`<ul class="chips" aria-label="Reasons">${data.reasons.slice(0, 8).map((each) => html`<li><button type="button" onClick=${() => change({ q: each.reason.slice(0, 100) })}>${count(each.pods)} × ${each.reason}</button></li>`)}</ul>`}
+    <${VirtualTable} caption="Waiting pods" path="waiting" asked=${{ q: asked.q, sort: asked.sort, cluster: asked.cluster }} areas=${["fleet"]} columns=${COLUMNS} itemKey=${(pod) => `${pod.cluster}/${pod.namespace}/${pod.name}`} none="No pod waits: every pod has a node." onAnswer=${setData} />`;
+}
