@@ -2,19 +2,24 @@
 
 import asyncio
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from karpool.cluster.cluster import Cluster
+from karpool.cluster.market.fleet_bill import FleetBill
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.contract_exchange import FRESH_SECONDS, ContractExchange, read_use
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyOverride
 from karpool.consolidation.policy.settings import PlanSettings
+from karpool.consolidation.state import move_objections
 from karpool.consolidation.view import ASPECTS, view_of
 from karpool.kube.api.client import Client
 from karpool.kube.errors import ApiUnreachable
+from karpool.model.contracts.contract import BilledKind
 from karpool.model.contracts.contract_file import contract_from
 from karpool.model.contracts.contracted_prices import ClusterUse, ContractedPrices
 from karpool.model.errors import Invalid
@@ -272,3 +277,22 @@ def test_what_a_cluster_says_itself_counts_before_what_was_written_of_it():
     prices.see_uses({"south": ClusterUse({kind: 1}, {})})
 
     assert sum(prices.others.values()) == 1
+
+
+@pytest.mark.parametrize(("intends", "is_refused"), [(0, False), (1, True)])
+def test_a_place_that_another_is_about_to_take_is_not_moved_onto(monkeypatch, intends, is_refused):
+    """A machine at $0.05 would give way to one at $0.096, for which one place is paid and empty."""
+    reserved = {"name": "ri", "kind": "reservation", "types": ["m5.large"], "count": 1}
+    contract = contract_from({"format": "karpool-contract/1", "commitments": [reserved]})
+    large = BilledKind(2, "m5.large", "m5", "aws", "us-east-1", "us-east-1a", "on-demand", LARGE)
+    small = replace(large, type="t3.medium", family="t3", rate=0.05)
+    intents = {large: intends} if intends else {}
+    bill = FleetBill(contract, {small: 1}, {}, None, None, intents)
+    view = SimpleNamespace(bill=bill, machines=[SimpleNamespace(billed=small)])
+    draft = SimpleNamespace(rows=[0], new=[(None, ())])
+    monkeypatch.setattr(move_objections, "_may_be_billed_as", lambda state, fitting: {large})
+
+    state = SimpleNamespace(view=view, fleet={small: 1})
+    refusals = list(move_objections.raises_the_bill(state, draft))
+
+    assert bool(refusals) is is_refused
