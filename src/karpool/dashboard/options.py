@@ -36,6 +36,14 @@ class DashboardOptions(Options, frozen=True):
         bool,
         option("Show the members of the first cluster too, a control plane, as they join and leave."),
     ] = False
+    snapshot: Annotated[
+        Path | None,
+        option(
+            "Show what this file holds, of `karpool snapshot` or kubectl get -o json; no cluster is asked.",
+            exists=True,
+            metavar="FILE",
+        ),
+    ] = None
     host: Annotated[str, option("Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, option("Port to listen on; 0 takes a free one.", least=0, most=65535)] = PORT
     token_file: Annotated[
@@ -68,6 +76,8 @@ class DashboardOptions(Options, frozen=True):
     def problems(self) -> Iterator[Invalid | str]:
         if self.clusters and self.all_contexts:
             yield "--cluster and --all-contexts exclude each other"
+        if self.snapshot is not None and (self.clusters or self.all_contexts or self.members):
+            yield "--snapshot shows a file: it goes with none of --cluster, --all-contexts and --members"
         if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
             yield "--tls-cert-file and --tls-private-key-file belong together"
         elif self.tls_cert_file is None and not is_loopback(self.host) and not self.insecure_http:

@@ -1,22 +1,33 @@
 """The dashboard as the manager runs it."""
 
 import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from karpool.dashboard.options import DashboardOptions
 from karpool.dashboard.pages.collector import CollectorSettings
 from karpool.dashboard.server.access import is_loopback
-from karpool.dashboard.server.app import Dashboard
+from karpool.dashboard.server.app import Dashboard, ServedDashboard
 from karpool.dashboard.server.certificate import ReloadingCertificate
 from karpool.kube.api.client import Client
+from karpool.kube.api.decoding import log_bad_objects
 from karpool.kube.bounded_input import CREDENTIAL_LIMIT, read_bounded
 from karpool.kube.clock import RealClock
 from karpool.kube.config import kubeconfig
 from karpool.kube.config.kubeconfig import ClusterConfig
+from karpool.kube.errors import ApiUnreachable
+from karpool.kube.event_recorder import EventRecorder
+from karpool.kube.snapshots.reader import ObjectFile
 from karpool.kube.transport.http import HttpTransport
+from karpool.kube.transport.transport import HttpRequest, HttpResponse, StreamResponse
 from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
+from karpool.manager.metrics import describe_process
 from karpool.manager.options import InvalidOptions
+from karpool.manager.stop import Stop
+from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.provisioning.market_file import market_of
 from karpool.scheduler.process import estimator_clients
 
@@ -47,11 +58,63 @@ def _manages(options: DashboardOptions) -> ManagerOptions:
 
 
 async def _build(environment: Environment, options: DashboardOptions) -> Dashboard:
+    return _dashboard_of(environment, options)
+
+
+async def show_file(options: DashboardOptions, stop: Stop, told: Callable[[ServedDashboard], None]) -> None:
+    """The dashboard of one file, at the time it was taken. Raises Invalid for one that cannot be read."""
+    assert options.snapshot is not None
+    market_of(options.catalogue, options.region, options.contract)
+    file = ObjectFile(options.snapshot, report=log_bad_objects)
+    objects = list(file.objects())
+    name = (file.header.cluster if file.header else "") or options.snapshot.name
+    taken = parse_rfc3339(file.header.taken_at) if file.header else RealClock().now()
+    client = Client(NoServer(), FileClock(taken), name=name)
+    environment = Environment({name: client}, EventRecorder(client, COMPONENT))
+    describe_process(environment.registry)
+    page = _dashboard_of(environment, options, objects)
+    async with AsyncExitStack() as stack:
+        await page.prepare(stack)
+        environment.status.waiting_for = ""
+        assert page.served is not None, "prepared"
+        told(page.served)
+        await stop.wait()
+
+
+class FileClock(RealClock):
+    """Time goes on from when a file was taken."""
+
+    def __init__(self, taken: float) -> None:
+        self._ahead = taken - super().now()
+
+    def now(self) -> float:
+        return super().now() + self._ahead
+
+
+class NoServer:
+    """Nobody is asked: everything is in the file."""
+
+    async def request(self, request: HttpRequest, *, timeout: float | None = None) -> HttpResponse:
+        raise ApiUnreachable(f"{request.path}: a file has no API server", sent=False)
+
+    def stream(
+        self, request: HttpRequest, *, timeout: float | None = None
+    ) -> AbstractAsyncContextManager[StreamResponse]:
+        raise ApiUnreachable(f"{request.path}: a file has no API server", sent=False)
+
+    async def close(self) -> None:
+        return None
+
+
+def _dashboard_of(
+    environment: Environment, options: DashboardOptions, objects: Sequence[Mapping[str, Any]] | None = None
+) -> Dashboard:
     certificate = None
     if options.tls_cert_file is not None and options.tls_private_key_file is not None:
         certificate = ReloadingCertificate(options.tls_cert_file, options.tls_private_key_file)
     return Dashboard(
         environment,
+        objects=objects,
         host=options.host,
         port=options.port,
         token=_token(options.token_file, options.host),
@@ -63,7 +126,9 @@ async def _build(environment: Environment, options: DashboardOptions) -> Dashboa
         settings=CollectorSettings(
             lifetime=options.decisions.lifetime,
             settings=options.decisions.settings(),
-            asker=lambda client: estimator_clients(options.decisions.estimators, client),
+            asker=lambda client: (
+                None if objects is not None else estimator_clients(options.decisions.estimators, client)
+            ),
             region=options.region,
             catalogue=options.catalogue,
             contract=options.contract,

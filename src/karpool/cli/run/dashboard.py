@@ -6,12 +6,22 @@ from karpool.cli.options.parameters import controller_command
 from karpool.dashboard.options import DashboardOptions
 
 if TYPE_CHECKING:
-    from karpool.dashboard.server.app import Dashboard
+    from karpool.dashboard.server.app import Dashboard, ServedDashboard
 
 
 def _dashboard(options: DashboardOptions) -> None:
     from karpool.cli.run.serving import serve
-    from karpool.dashboard.process import DASHBOARD  # imports all capabilities
+    from karpool.dashboard.process import DASHBOARD, show_file  # imports all capabilities
+
+    if options.snapshot is not None:
+        from karpool.cli.output.text import note
+        from karpool.manager.shutdown import run_until_signalled
+
+        def told(page: "ServedDashboard") -> None:
+            note(f"{', '.join(page.collector.watches)}: open {page.link}")
+
+        run_until_signalled(lambda stop: show_file(options, stop, told))
+        return
 
     def link(page: "Dashboard") -> str:
         assert page.served is not None, "prepared"
@@ -30,5 +40,6 @@ dashboard = controller_command(
     Reads only, and needs nothing else: no database, no files from elsewhere. On loopback everybody may look;
     elsewhere it asks for a token. The JSON API behind the page describes itself at /openapi.json.
     """,
-    epilog="Example: karpool dashboard --kubeconfig fleet.yaml --all-contexts",
+    epilog="Examples: karpool dashboard --kubeconfig fleet.yaml --all-contexts;  "
+    "karpool dashboard --snapshot prod.karpool.gz",
 )

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -57,15 +57,18 @@ class Dashboard:
         hosts: Collection[str] = (),
         settings: CollectorSettings | None = None,
         connecting: Callable[[ClusterConfig], Client] | None = None,
+        objects: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Outside loopback a token is needed; raises Invalid without one. `connecting`: the members of the
-        first cluster are shown too, and reached like that."""
+        first cluster are shown too, and reached like that. `objects`: the clusters are these, and nobody is
+        watched."""
         if token is None and not is_loopback(host):
             raise Invalid("host", host, "is not loopback, where everybody may read; give a token")
         if token is not None and len(token) < TOKEN_LEAST:
             raise Invalid("token", "(not shown)", f"must have at least {TOKEN_LEAST} characters")
         self.collector = FleetCollector(environment.clients, settings)
-        self.informers = list(self.collector.informers)
+        self.informers = list(self.collector.informers) if objects is None else []
+        self._objects = objects
         self._environment = environment
         self._membership: FleetMembership | None = None
         if connecting is not None:
@@ -104,6 +107,8 @@ class Dashboard:
         scheme = "https" if certificate is not None else "http"
         url = f"{scheme}://{shown}:{runner.addresses[0][1]}/"
         self.served = ServedDashboard(url, self._token, self.collector)
+        for watch in self.collector.watches.values() if self._objects is not None else ():
+            watch.load([dict(obj) for obj in self._objects or ()])
         # Pages are followed while clusters are still being read.
         stack.callback(asyncio.create_task(self.collector.run(), name="dashboard").cancel)
 
