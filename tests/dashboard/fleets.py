@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
+from karpool.cluster.changes import identity
 from karpool.cluster.cluster import Cluster
-from karpool.cluster.cluster_room import identity
 from karpool.cluster.market.launch_reasons import LaunchReason
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.options import STOP_NAMESPACE

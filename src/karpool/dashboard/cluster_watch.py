@@ -11,9 +11,15 @@ from functools import partial
 from typing import Any
 
 from karpool.cluster.aspects import Aspect
-from karpool.cluster.changes import ChangeSink, ObjectChange, change_of_raw, is_selected
+from karpool.cluster.changes import (
+    ChangeSink,
+    ObjectChange,
+    change_of_raw,
+    flattened,
+    identity,
+    is_selected,
+)
 from karpool.cluster.cluster import Cluster
-from karpool.cluster.cluster_room import flattened, identity
 from karpool.cluster.kinds import SCALE_UPS, OwnedObject
 from karpool.cluster.market.market import Market
 from karpool.cluster.market.stock_outs import OUT_OF_STOCK
