@@ -291,6 +291,16 @@ def test_the_report_has_both_charts_and_everything_the_tables_have():
         assert word in text
 
 
+def test_the_report_has_no_empty_chart_can_be_printed_and_copied_as_markdown():
+    nothing = Page(report(plan(moves=(), rejected=())))
+    shown = report(plan())
+
+    assert nothing.tags.count("svg") == 0
+    assert "@media print" in shown
+    assert "Copy as Markdown" in shown and "## Consolidation plan" in shown
+    assert Page(shown).tags.count("pre") == 1
+
+
 def test_an_empty_plan_can_be_drawn():
     empty = replace(plan().before, by_type={}, nodes=0, price_per_hour=0.0)
     made = plan(moves=(), rejected=(), held=(), before=empty, after=empty)

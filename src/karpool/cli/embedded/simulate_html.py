@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from karpool.cli.output import charts, html_page
+from karpool.cli.output import charts, html_page, plan_markdown
 from karpool_fleet.simulation.figures import FIGURES, Result, shown, titled
 
 POINTS_MAX = 400  # of one line; more cannot be seen and make the file heavy
@@ -25,17 +25,26 @@ def _body(title: str, description: str, results: Sequence[Result], broken: Seque
     yield cost_and_disruption(results)
     yield html_page.text("Over time", "h2")
     titles = {name: series.title for result in results for name, series in result.series.items()}
+    quiet = [name for name in titles if not _has_values(results, name)]
     for name, heading in titles.items():
-        yield html_page.text(heading.capitalize(), "h3")
-        yield over_time(results, name)
+        if name not in quiet:
+            yield html_page.text(heading.capitalize(), "h3")
+            yield over_time(results, name)
+    if quiet:
+        yield html_page.text(f"0 all the time: {', '.join(titles[name] for name in quiet)}.", style="quiet")
     yield html_page.text("Figures", "h2")
     yield _figures(results)
     if len(first.by_cluster) > 1:
         yield html_page.text("Clusters", "h2")
         yield from (_clusters(result) for result in results)
+    yield html_page.copied("Copy as Markdown", plan_markdown.table(_figure_table(results)))
     digests = [[result.variant, result.log_sha256] for result in results]
     yield html_page.text("Decision logs", "h2")
     yield html_page.table(["variant", "SHA-256"], digests)
+
+
+def _has_values(results: Sequence[Result], name: str) -> bool:
+    return any(value for result in results if name in result.series for value in result.series[name].values)
 
 
 def over_time(results: Sequence[Result], name: str) -> str:
@@ -73,13 +82,18 @@ def cost_and_disruption(results: Sequence[Result]) -> str:
 
 
 def _figures(results: Sequence[Result]) -> str:
+    header, rows = _figure_table(results)
+    return html_page.table(header, rows, numbers=range(1, len(header)))
+
+
+def _figure_table(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
     header = ["", *(result.variant for result in results)]
     rows = [
         [titled(name), *(shown(name, result.figures[name]) for result in results)]
         for name in FIGURES
         if any(result.figures[name] is not None for result in results)  # what does not apply is not there
     ]
-    return html_page.table(header, rows, numbers=range(1, len(header)))
+    return header, rows
 
 
 def _clusters(result: Result) -> str:

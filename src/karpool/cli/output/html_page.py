@@ -42,6 +42,11 @@ svg text { fill: var(--quiet); font-size: 12px; }
 polyline { fill: none; stroke-width: 2; }
 .legend { display: flex; flex-wrap: wrap; gap: 1rem; list-style: none; margin: .3rem 0 0; padding: 0;
   font-size: .88rem; }
+pre.copy { user-select: all; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; }
+@media print { body { max-width: none; padding: 0; } .scroll { overflow: visible; }
+  table { min-width: 0; font-size: 8pt; }
+  td, th, td.n, td.w { white-space: normal; overflow-wrap: anywhere; } td:not([class]) { min-width: 0; }
+  .copied { display: none; } tr, svg, .fact { break-inside: avoid; } h2, h3 { break-after: avoid; } }
 .swatch { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .4em; }
 """
 _NAME_MAX = 64
@@ -89,6 +94,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequenc
 def details(summary: str, content: str, *, opened: bool = False) -> str:
     """`content` is markup."""
     return f"<details{' open' if opened else ''}><summary>{escape(summary)}</summary>{content}</details>"
+
+
+def copied(summary: str, content: str) -> str:
+    """Text to be taken elsewhere: a page without scripts cannot copy, but one click chooses all of it."""
+    shown = f'<pre class="copy">{escape(content)}</pre>'
+    return f'<div class="copied">{details(summary, shown)}</div>'
 
 
 def _cell(tag: str, content: str, number: bool) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from karpool.cli.output import charts, html_page, plan_text
+from karpool.cli.output import charts, html_page, plan_markdown, plan_text
 from karpool.cli.output.plan_text import money
 from karpool.consolidation.planning.comparison import PlanAlternative
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move
@@ -15,10 +15,10 @@ TYPES_SHOWN = 20
 def report(alternatives: Sequence[PlanAlternative], cluster: str = "") -> str:
     """The first alternative in full; with several, all of them side by side before it."""
     title = f"Consolidation plan{f' of {cluster}' if cluster else ''}"
-    return html_page.page(title, _body(alternatives, title))
+    return html_page.page(title, _body(alternatives, title, cluster))
 
 
-def _body(alternatives: Sequence[PlanAlternative], title: str) -> Iterator[str]:
+def _body(alternatives: Sequence[PlanAlternative], title: str, cluster: str) -> Iterator[str]:
     plan = alternatives[0].plan
     made = datetime.fromtimestamp(plan.made_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     yield html_page.text(title, "h1")
@@ -33,6 +33,9 @@ def _body(alternatives: Sequence[PlanAlternative], title: str) -> Iterator[str]:
         if len(alternatives) > 1:
             yield html_page.text(alternative.label, "h2")
         yield from _plan(alternative.plan)
+    yield html_page.copied(
+        "Copy as Markdown, for a change request", plan_markdown.report(alternatives, cluster)
+    )
 
 
 def _compared(alternatives: Sequence[PlanAlternative]) -> str:
@@ -70,10 +73,14 @@ def _plan(plan: ConsolidationPlan) -> Iterator[str]:
         left_out = "; ".join(plan.certificate.leaves_out)
         note = f" (the bound leaves out: {left_out})" if left_out else ""
         yield html_page.text(f"{plan_text.certificate_line(plan)}{note}", style="quiet")
-    yield html_page.text("Savings against disruption", "h3")
-    yield curve(plan)
-    yield html_page.text("Nodes before and after", "h3")
-    yield before_and_after(plan)
+    if plan.moves or plan.rejected:
+        yield html_page.text("Savings against disruption", "h3")
+        yield curve(plan)
+    if plan.moves:
+        yield html_page.text("Nodes before and after", "h3")
+        yield before_and_after(plan)
+    else:
+        yield html_page.text("Nothing to draw: no node goes, before and after are the same.", style="quiet")
     yield html_page.table(*plan_text.totals_table(plan), numbers=range(1, 7))
     yield html_page.text(f"Moves ({len(plan.moves)})", "h3")
     yield from (_move(move) for move in plan.moves)
