@@ -15,10 +15,13 @@ from karpool.kube.leases import Leadership, LeaseElector
 from karpool.kube.snapshots import writer
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
+from karpool.model.devices.device import AGENT, PUBLISHED_BY
+from karpool.model.devices.gpu_quota import QUOTAS
 from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
     CRDS,
     DEPLOYMENTS,
+    GPUS,
     JOBS,
     NAMESPACES,
     PODS,
@@ -45,6 +48,8 @@ from tests.estimator.serving import World, serving
 from tests.estimator.test_unschedulable_replicas_of_any_workload import named, waiting
 from tests.fleet.karpenter.acting import run_manual
 from tests.fleet.living import play, until
+from tests.gpu.test_the_agent_tells_what_a_machine_has import GPU_KIND
+from tests.gpu.test_whole_clusters import quota_kind
 from tests.gpu.whole import COMPONENT, Story, gpu_pool, worker
 from tests.scheduler.acting import Stage, binding
 from tests.scheduler.acting import play as play_karmada
@@ -202,10 +207,32 @@ def test_the_gpu_scaler_does_its_work_under_its_roles() -> None:
         await lead_and_speak(client, "karpool-gpu-scaler", "karpool-smart-pods")
         # After a binding that may or may not have come about, the pod is read.
         cluster.embedded.faults.fail(COMPONENT, status=500, method="POST", path="/binding$", times=1)
+        await told.client.create(CRDS, quota_kind())
+        await told.client.create(CRDS, GPU_KIND)
+        quota = {"metadata": {"name": "gpus", "namespace": "default"}, "spec": {"total": {"maxWorkers": 9}}}
+        await told.client.create(QUOTAS, quota)
         told.start()
         await told.add(worker("infer"))
         assert await until(lambda: told.bound("infer"), within=600)
         assert await until(told.clean, within=60)
+        # What the agent publishes of the node; how much of it is left is for the scaler to tell.
+        node = (await told.pod("infer")).spec.node_name
+        status = {
+            "phase": "Running",
+            "vendor": "NVIDIA",
+            "gpuModel": "L4",
+            "capacity": {"tflops": "121", "vram": "23034Mi"},
+            "nodeSelector": {"kubernetes.io/hostname": node},
+        }
+        agent = {"name": "gpu-of-agent", "annotations": {PUBLISHED_BY: AGENT}}
+        await told.client.create(GPUS, {"metadata": agent})
+        await told.client.patch(GPUS, "gpu-of-agent", {"status": status}, subresource="status")
+
+        async def is_told() -> bool:
+            gpu = await told.client.get(GPUS, "gpu-of-agent")
+            return "available" in gpu["status"]
+
+        assert await until(is_told, within=120)
 
     play(story, gpu_pool("gpu", "g6.xlarge"))
     judge(guard)

@@ -141,9 +141,15 @@ def test_the_request_vanishes_and_so_does_everything_made_for_it() -> None:
     tell(story, gpu_pool("gpu", "g6.xlarge"))
 
 
-def _quota_kind() -> Object:
+def quota_kind() -> Object:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
     names = {"kind": "GPUResourceQuota", "plural": "gpuresourcequotas", "singular": "gpuresourcequota"}
     return {
         "metadata": {"name": "gpuresourcequotas.tensor-fusion.ai"},
@@ -161,7 +167,7 @@ def test_a_quota_is_kept_before_anything_is_bought() -> None:
 
     async def story(told: Story) -> None:
         await asyncio.sleep(600)  # long enough for nobody to expect the kind any more
-        await told.client.create(CRDS, _quota_kind())
+        await told.client.create(CRDS, quota_kind())
         quota = {"total": {"requests": {"vram": "16Gi", "tflops": "1000"}}}
         await told.client.create(
             QUOTAS, {"metadata": {"name": "gpus", "namespace": "default"}, "spec": quota}
@@ -182,7 +188,7 @@ def test_little_left_of_a_quota_is_told_on_the_quota_and_measured() -> None:
     registry = CollectorRegistry()
 
     async def story(told: Story) -> None:
-        await told.client.create(CRDS, _quota_kind())
+        await told.client.create(CRDS, quota_kind())
         quota = {"total": {"requests": {"vram": "16Gi", "tflops": "1000"}, "alertThresholdPercent": 40}}
         await told.client.create(
             QUOTAS, {"metadata": {"name": "gpus", "namespace": "default"}, "spec": quota}
@@ -195,6 +201,14 @@ def test_little_left_of_a_quota_is_told_on_the_quota_and_measured() -> None:
         alerts = [each for each in said if each["reason"] == "QuotaAlert"]
         assert [each["involvedObject"]["name"] for each in alerts] == ["gpus"]
         assert "total.max.vram.request 50.00 %" in alerts[0]["message"]
+        kept = await told.client.get(QUOTAS, "gpus", namespace="default")
+        used = kept["status"]["used"]
+        assert (used["requests"]["vram"], used["workers"]) == (str(8 * 2**30), 1)
+        assert kept["status"]["availablePercent"]["requests"]["vram"] == "50.00"
+        version = kept["metadata"]["resourceVersion"]
+        await asyncio.sleep(600)
+        again = await told.client.get(QUOTAS, "gpus", namespace="default")
+        assert again["metadata"]["resourceVersion"] == version, "what it says already is not written again"
 
     tell(story, gpu_pool("gpu", "g6.xlarge"), metrics=ScaleUpMetrics(registry))
 

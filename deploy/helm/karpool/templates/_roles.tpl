@@ -134,6 +134,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [karpool-smart-pod], verbs: [get]}
 - {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpuresourcequotas, gpus], verbs: [list, watch]}
+- {apiGroups: [tensor-fusion.ai], resources: [gpuresourcequotas/status, gpus/status], verbs: [patch]}
 {{- end }}
 
 {{- define "karpool.rules.scaleUps" -}}

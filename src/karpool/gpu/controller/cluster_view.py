@@ -25,7 +25,7 @@ from karpool.gpu.records.written_records import WrittenRecords
 from karpool.gpu.scale_up.system_nodes import ShownNode, shown_by
 from karpool.model.devices import node_devices
 from karpool.model.devices.device import POOL_LABEL, RUNNING, SMART_POD_USE, Device
-from karpool.model.devices.gpu_quota import quota_admitting_nothing, quota_of
+from karpool.model.devices.gpu_quota import GpuResourceQuota, quota_admitting_nothing, quota_of
 from karpool.model.devices.inventory import (
     AMD_PLUGIN,
     HAMI,
@@ -76,6 +76,10 @@ class GpuClusterView:
     records: Mapping[str, ScaleUpRecord] = field(default_factory=dict)
     quotas: Mapping[str, GpuQuota] = field(default_factory=dict)
     quota_keys: Mapping[str, ObjectKey] = field(default_factory=dict)
+
+    @property
+    def quota_objects(self) -> Mapping[ObjectKey, GpuResourceQuota | None]:
+        return self.snapshot.objects(kinds.GPU_RESOURCE_QUOTAS)
 
 
 class GpuClusterReader:

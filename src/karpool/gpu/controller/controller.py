@@ -33,9 +33,11 @@ from karpool.gpu.controller.cluster_view import (
 )
 from karpool.gpu.controller.enforcement import why_unenforced
 from karpool.gpu.controller.metrics import ScaleUpMetrics
+from karpool.gpu.controller.mode import ScalerMode
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.gpu.controller.reporting import WaitReporter
 from karpool.gpu.controller.step_report import StepReport
+from karpool.gpu.controller.told_status import statuses, write_statuses
 from karpool.gpu.controller.wake_ups import StepTriggers
 from karpool.gpu.controller.worker_pods import WorkerPods, unreadable
 from karpool.gpu.records.scale_up_object import SCALEUPS, definition
@@ -222,6 +224,9 @@ class GpuScaler:
         self._report.report(world, plan, done.unwritten)
         self._after(world, plan, {**triaged.refused, **unreadable(seen.workers)})
         self._totals(view, seen.quota_keys)
+        if self.options.mode is not ScalerMode.BRING_NODES:
+            allocator = self.desk.allocator
+            await write_statuses(self._client, statuses(seen, allocator.quotas, allocator.free))
         if done.stale or done.failed:
             return Requeue(1.0)
         wake_at = plan.wake_at or view.now + self._settings.resync

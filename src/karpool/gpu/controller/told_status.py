@@ -1,0 +1,97 @@
+"""What gpu-scaler tells on devices and quotas: what is left of the ones, and what is used of the others.
+
+Only where nobody else counts: devices that our own agent publishes, and quotas in clusters where no GPU
+object is TensorFusion's. A status follows from what is seen and what is held, and is written where an object
+says something else: whoever writes it again writes the same.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import structlog
+
+from karpool.gpu.controller.cluster_view import GpuClusterView
+from karpool.kube.api.client import Client
+from karpool.kube.errors import KubeError, LeadershipLost
+from karpool.model import quantity
+from karpool.model.devices.amounts import DeviceAmount
+from karpool.model.devices.device import Device
+from karpool.model.devices.gpu_quota import QUOTAS
+from karpool.model.devices.quota import GpuQuota, GpuQuotas, QuotaUsage, quota_room
+from karpool.model.kubernetes.api_resources import GPUS, ApiResource, ObjectKey
+
+log = structlog.get_logger()
+_WRITES_MAX = 50  # in one step; the rest is written by the next
+
+
+class StatusPatch(NamedTuple):
+    resource: ApiResource
+    key: ObjectKey
+    status: dict[str, Any]
+
+
+def statuses(
+    seen: GpuClusterView, quotas: GpuQuotas, free: Callable[[str], DeviceAmount | None]
+) -> Iterator[StatusPatch]:
+    """Those that are not what the objects say."""
+    described = [use.device for uses in seen.snapshot.devices.values() for use in uses if use.described]
+    yield from _of_devices(described, free)
+    if not all(device.is_of_agent for device in described):
+        return  # TensorFusion's operator counts
+    for namespace, key in seen.quota_keys.items():
+        quota_object = seen.quota_objects.get(key)
+        quota = quotas.quotas.get(namespace)
+        if quota_object is None or quota is None:
+            continue
+        status = quota_status(quota, quotas.taken(namespace))
+        told = quota_object.status or {}
+        if any(told.get(field) != value for field, value in status.items()):
+            yield StatusPatch(QUOTAS, key, status)
+
+
+def _of_devices(
+    devices: Iterable[Device], free: Callable[[str], DeviceAmount | None]
+) -> Iterator[StatusPatch]:
+    for device in devices:
+        left = free(device.name) if device.is_of_agent else None
+        if left is not None and left != device.available:
+            yield StatusPatch(GPUS, ObjectKey("", device.name), {"available": _amount(left)})
+
+
+def quota_status(quota: GpuQuota, used: QuotaUsage) -> dict[str, Any]:
+    percent = {room.resource: room.available_percent for room in quota_room(quota, used)}
+    return {
+        "used": {
+            "requests": _amount(used.requests),
+            "limits": _amount(used.limits),
+            "workers": used.workers,
+        },
+        "availablePercent": {
+            "requests": {name: percent.get(f"total.max.{name}.request", "") for name in ("tflops", "vram")},
+            "limits": {name: percent.get(f"total.max.{name}.limit", "") for name in ("tflops", "vram")},
+            "workers": percent.get("total.max.workers.limit", ""),
+        },
+    }
+
+
+def _amount(amount: DeviceAmount) -> dict[str, str]:
+    return {"tflops": quantity.format_milli(amount.tflops_milli), "vram": str(amount.vram_bytes)}
+
+
+async def write_statuses(client: Client, patches: Iterable[StatusPatch]) -> None:
+    """One that cannot be written stops no other: the next step tries again."""
+    for number, patch in enumerate(patches):
+        if number == _WRITES_MAX:
+            return
+        try:
+            await client.patch(
+                patch.resource,
+                patch.key.name,
+                {"status": patch.status},
+                namespace=patch.key.namespace or None,
+                subresource="status",
+            )
+        except LeadershipLost:
+            raise
+        except KubeError as error:
+            log.info("status not written", about=f"{patch.resource.kind} {patch.key}", reason=str(error))

@@ -1,0 +1,33 @@
+"""What is left of our agent's devices is written where an object says something else, and nowhere else."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from karpool.gpu.controller.told_status import statuses
+from karpool.model.devices.amounts import DeviceAmount
+from karpool.model.devices.quota import GpuQuotas
+from tests.gpu.devices import GIB, ask, gpu, opened
+
+USED = DeviceAmount(90_000, 15 * GIB)
+
+
+def seen(*devices: Any) -> Any:
+    uses = tuple(SimpleNamespace(device=device, described=True) for device in devices)
+    return SimpleNamespace(
+        snapshot=SimpleNamespace(devices={"node-0": uses}), quota_keys={}, quota_objects={}
+    )
+
+
+def test_what_the_ledger_says_is_told_until_the_object_says_it() -> None:
+    device = gpu("g", is_of_agent=True)
+    allocator = opened([device])
+    allocator.restore(ask("a"), ["g"])
+
+    def written(*devices: Any) -> list[Any]:
+        return list(statuses(seen(*devices), GpuQuotas(), allocator.free))
+
+    (patch,) = written(device)
+    assert (patch.key.name, patch.status) == ("g", {"available": {"tflops": "90", "vram": str(15 * GIB)}})
+    assert written(replace(device, available=USED)) == []
+    assert written(replace(device, is_of_agent=False)) == []  # TensorFusion's own operator tells it
