@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from e2e.karmada import SYSTEM
-from e2e.kubectl import Object, wait_for
+from e2e.kubectl import Object, condition, wait_for
 from e2e.member import Member, node_pool, without_nodes
 from e2e.processes import Program
 from e2e.scene import OVERCOMMIT, Make, Scene
@@ -19,6 +19,7 @@ from e2e.workloads import AGGREGATED, deployment, policy
 
 OURS = "karpool-scheduler"
 HAND_OVER_SECONDS = 20.0
+BURST_SECONDS = 5.0
 End = Literal["killed", "paused", "stopped"]
 
 
@@ -49,6 +50,29 @@ def test_nodes_that_are_still_to_come_are_given_away_once(scene: Scene, empty: M
     _burst(scene, namespace, ["elastic"], 8, fitting=4, end="killed")
     empty.wait_running(namespace, 12)
     assert len(empty.kubectl.items("nodeclaims")) == 4
+
+
+def test_forty_deployments_of_one_replica_find_room_for_42_at_once(scene: Scene, empty: Member) -> None:
+    """21 m5.large hold two of these each: nobody is refused, and each waits for its own decision only."""
+    empty.kubectl.apply(node_pool(types=("m5.large",), limits={"nodes": "21"}))
+    scene.estimators("karpool", ["elastic"], [OVERCOMMIT, "--node-capacity-providers=karpenter"])
+    scheduler = scene.scheduler("karpool")
+    namespace = scene.namespace()
+    kubectl = scene.control.kubectl
+    kubectl.apply(policy("all", namespace, ["elastic"], AGGREGATED, OURS))
+    kubectl.apply(*(deployment(f"w{number}", namespace, 1, "900m") for number in range(40)))
+    wait_for("all are placed", lambda: len(scene.control.placements(namespace)) == 40)
+    assert "not enough" not in scheduler.text()
+    bindings = _bindings(scene, namespace)
+    assert max(_waited(binding) for binding in bindings) <= BURST_SECONDS
+    empty.wait_running(namespace, 40)
+    assert len(empty.kubectl.items("nodeclaims")) <= 21
+
+
+def _waited(binding: Object) -> float:
+    """From the binding's creation to its place, by the API server's and the scheduler's clocks."""
+    placed = condition(binding, "Scheduled")["lastTransitionTime"]
+    return (_time(placed) - _time(binding["metadata"]["creationTimestamp"])).total_seconds()
 
 
 def _burst(

@@ -1,8 +1,10 @@
 """What new nodes hold, as schedulers are told: sets of components, and room beside what is promised."""
 
+import asyncio
+
 import pytest
 
-from karpool.model.kubernetes.api_resources import CRDS, DEPLOYMENTS, NODEPOOLS, REPLICASETS
+from karpool.model.kubernetes.api_resources import CRDS, DEPLOYMENTS, NODEOVERLAYS, NODEPOOLS, REPLICASETS
 from karpool.wire.proto import estimator_pb2 as pb
 from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from tests.estimator.serving import World, node, pod, serving
@@ -198,3 +200,29 @@ async def test_a_pod_to_which_admission_added_a_sidecar_is_the_promised_one():
     request.assumed_workloads.append(promise)
     async with serving(made.transport, **FLAGS) as estimator:
         assert await estimator.replicas(request) == 14  # six machines hold one of these each
+
+
+async def test_an_overlay_changes_what_a_new_node_holds_and_costs():
+    made = await world(pool("general", limits={"nodes": "3"}, type=["m5.large"]))
+    wanted = (("cpu", "100m"), ("example.com/slots", "1"))
+    needs = {name: pb.Quantity(string=text).SerializeToString() for name, text in wanted}
+    asked = pb.MaxAvailableReplicasRequest(
+        cluster="member1",
+        wants_parts=True,
+        replica_requirements=pb.ReplicaRequirements(resource_request_bytes=needs),
+    )
+    async with serving(made.transport, **FLAGS) as estimator:
+
+        async def answer():
+            data = await estimator.raw("MaxAvailableReplicas", asked.SerializeToString())
+            found = pb.MaxAvailableReplicasResponse.FromString(data)
+            return found.max_replicas, found.parts.price_per_hour
+
+        assert await answer() == (0, 0.0)
+        slots = {"capacity": {"example.com/slots": "4"}}
+        for name, part in (("price", {"price": "8.00"}), ("slots", slots)):
+            spec = {"requirements": [], **part}
+            await made.create(NODEOVERLAYS, {"metadata": {"name": name}, "spec": spec})
+        async with asyncio.timeout(30):
+            while await answer() != (12, 2.0):  # noqa: ASYNC110 - a state, not an event
+                await asyncio.sleep(0.05)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from karpool.model import quantity
 from karpool.model.errors import Invalid, ModelError
 from karpool.model.karmada.replica_requirements import Component, ReplicaNodeClaim, ReplicaRequirements
 from karpool.model.kubernetes.meta import SelectorRequirement
@@ -193,8 +194,13 @@ class RequestReader:
     def _request(self, serialised: Mapping[str, bytes], typed: Mapping[str, pb.Quantity]) -> dict[str, str]:
         self._spend(len(serialised) or len(typed))
         if serialised:
-            return {name: _quantity(_inner(pb.Quantity, data, name)) for name, data in serialised.items()}
-        return {name: _quantity(message) for name, message in typed.items()}
+            amounts = {name: _quantity(_inner(pb.Quantity, data, name)) for name, data in serialised.items()}
+        else:
+            amounts = {name: _quantity(message) for name, message in typed.items()}
+        for name, text in amounts.items():
+            if text.startswith("-") and quantity.nano_value(text) < 0:
+                raise Invalid(f"resourceRequest.{name}", text, "must not be negative")
+        return amounts
 
     def _claim(self, message: pb.NodeClaim) -> ReplicaNodeClaim:
         affinity: pb.NodeSelector | None = None
