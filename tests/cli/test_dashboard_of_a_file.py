@@ -61,7 +61,7 @@ def test_a_file_is_no_cluster(
     path = tmp_path / "x.json"
     path.write_text("{}")
 
-    assert run(["dashboard", "--snapshot", str(path), *arguments]) == 2
+    assert run(["dashboard", "--snapshot", str(path), *arguments], "karpool") == 2
     assert says in capsys.readouterr().err
 
 
@@ -72,10 +72,10 @@ def test_a_file_that_cannot_be_read_is_an_error(
     path = tmp_path / "broken.json"
     path.write_text(content)
 
-    assert run(["dashboard", "--snapshot", str(path), "--port", "0"]) == 1
+    assert run(["dashboard", "--snapshot", str(path), "--port", "0"], "karpool") == 1
     assert "broken.json" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["dashboard", "--snapshot", str(tmp_path / "none.json")]) == 2
+    assert run(["dashboard", "--snapshot", str(tmp_path / "none.json")], "karpool") == 2
     assert "none.json" in capsys.readouterr().err

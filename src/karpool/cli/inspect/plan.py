@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from karpool.cli.cluster_source import LoadedCluster, load_cluster
+from karpool.cli.inspect.plan_diff import diff
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_html, plan_markdown, plan_text
@@ -40,9 +41,10 @@ class PlannedCluster:
         return self.loaded.name
 
 
-@click.command(
+@click.group(
+    invoke_without_command=True,
     epilog="Examples: karpool plan --context prod -o wide;  "
-    "karpool plan --snapshot prod.json --threshold 1 --threshold 2 --threshold 3 -o html > plan.html"
+    "karpool plan --snapshot prod.json --threshold 1 --threshold 2 --threshold 3 -o html > plan.html",
 )
 @output_option("table", "wide", "json", "yaml", "html", "markdown")
 @with_options(PlanOptions, "options")
@@ -56,6 +58,8 @@ def plan(
 
     Reads only. Save with -o json, and carry it out with `karpool apply`.
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     planned_cluster = asyncio.run(
         load_planned_cluster(cluster, options.region, options.catalogue, options.contract)
     )
@@ -82,6 +86,9 @@ def plan(
             note(f"no price: {gap}")  # beside the document, which stays one
     for problem in alternatives[0].plan.problems:
         note(f"skipped: {problem}")
+
+
+plan.add_command(diff)
 
 
 def planned(planned_cluster: PlannedCluster, settings: PlanSettings) -> ConsolidationPlan:
