@@ -1,12 +1,14 @@
 """A kind that exists and cannot be listed means "not ready", never "none"; a frozen picture grows old."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from karpool.cluster.changes import PutDropSink
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
+from karpool.manager.readiness import ManagerStatus
 from karpool.model.kubernetes.api_resources import PODS
 from karpool.model.kubernetes.meta import WireObject
 from tests.kube.tiny_server import Fault, TinyServer, status
@@ -15,10 +17,12 @@ from tests.kube.virtual import client_of, virtually
 POD = "/api/v1/namespaces/default/pods/p"
 
 
-async def followed(life, **declared):
+async def followed(life, *others, **declared):
+    """`others` read the same kind, each as it declares."""
     server = TinyServer()
     sink = PutDropSink(lambda key, obj: None, lambda key: None)
-    informers = InformerSet(client_of(server), [WatchedKind(PODS, WireObject, sink, **declared)])
+    readers = [WatchedKind(PODS, WireObject, sink, **reader) for reader in (declared, *others)]
+    informers = InformerSet(client_of(server), readers)
     running = asyncio.ensure_future(informers.run())
     try:
         await life(server)
@@ -89,3 +93,52 @@ def test_rights_that_are_withdrawn_make_the_picture_old(refines):
 def test_a_kind_that_goes_away_with_its_objects_is_not_believed():
     assert virtually(followed(then(404, "NotFound"), optional=True))[1] > 3500
     assert virtually(followed(then(404, "NotFound", with_objects=False), optional=True))[1] == 0.0
+
+
+def test_who_needs_a_kind_waits_for_it_though_another_does_not():
+    can_do_without = {"optional": True, "refines": True}
+    assert virtually(followed(answering(404, "NotFound"), {}, optional=True))[0] is not None
+    not_ready, _, unseen = virtually(
+        followed(answering(403, "Forbidden"), {"optional": True}, **can_do_without)
+    )
+    assert not_ready is not None
+    assert unseen == []
+
+
+def test_a_picture_is_as_old_as_the_kind_that_has_waited_longest():
+    def told(seconds):
+        return SimpleNamespace(staleness=lambda: seconds)
+
+    informers = InformerSet(client_of(TinyServer()), [])
+    informers._followers = [told(5.0), told(90.0), told(7.0)]
+    assert informers.staleness() == 90.0
+
+    status_ = ManagerStatus(60.0)
+    status_.informers = [told(1.0), informers, told(2.0)]
+    assert status_.staleness() == 90.0
+    assert status_.is_stale()
+    for bound in (90.0, 0.0):  # exactly the bound is not beyond it; without one, no age is too old
+        lenient = ManagerStatus(bound)
+        lenient.informers = status_.informers
+        assert not lenient.is_stale()
+
+
+@pytest.mark.parametrize(
+    ("clusters", "waits"),
+    [
+        ([("", False)], False),
+        ([("pods", False)], True),
+        ([("pods", True)], True),  # the only one
+        ([("pods", True), ("", False)], False),  # it cannot be reached, and the other can
+        ([("pods", False), ("", False)], True),  # it is still listing
+        ([("pods", True), ("nodes", False), ("", False)], True),
+        ([("pods", True), ("nodes", True)], True),
+    ],
+)
+def test_a_cluster_that_cannot_be_reached_holds_up_no_other(clusters, waits):
+    status_ = ManagerStatus()
+    status_.informers = [
+        SimpleNamespace(not_ready=lambda reason=reason: reason or None, failing=failing)
+        for reason, failing in clusters
+    ]
+    assert (status_.not_ready() is not None) == waits
