@@ -7,10 +7,10 @@ import pytest
 
 from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator
+from karpool.consolidation.execution.plan_application import summary
 from karpool.consolidation.execution.record import MovePhase
 from karpool.consolidation.planning.plan import ConsolidationPlan, MoveKind
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
-from karpool.consolidation.process import summary
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import NODES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from karpool.consolidation.process import LEASE
+from karpool.consolidation.execution.plan_application import LEASE
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.transport.transport import HttpRequest

@@ -23,10 +23,10 @@ from karpool.consolidation.execution.move_history import (
     saved_by_all,
     to_forget,
 )
+from karpool.consolidation.execution.plan_application import apply
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.reporting import MoveReporter
 from karpool.consolidation.planning.plan import MoveKind
-from karpool.consolidation.process import apply
 from karpool.kube.clock import RealClock
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop

@@ -1,40 +1,22 @@
-"""The consolidator as the manager runs it, and applying a plan: written down and carried out by whoever
-leads, ourselves if nobody does.
-"""
+"""The consolidator as the manager runs it. The lease is kept where the records are."""
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 from karpool.cluster.market.market import Market
-from karpool.consolidation.execution import in_flight_view
-from karpool.consolidation.execution.actuator import MoveActuator
 from karpool.consolidation.execution.contract_exchange import ContractExchange
 from karpool.consolidation.execution.controller import (
     COMPONENT,
     Consolidator,
-    ConsolidatorSettings,
     consolidator_settings,
 )
 from karpool.consolidation.execution.options import ConsolidatorOptions
-from karpool.consolidation.execution.record import MovePhase, MoveRecord
-from karpool.consolidation.planning.plan import ConsolidationPlan, Move
-from karpool.consolidation.view import ClusterView
+from karpool.consolidation.execution.plan_application import LEASE, executor_of
+from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.kube.api.client import Client
-from karpool.kube.clock import Clock
 from karpool.kube.config import kubeconfig
-from karpool.kube.leases import Leadership, LeaseElector, lead
 from karpool.kube.transport.http import HttpTransport
 from karpool.manager.controller import Controller, Environment, LeaseName, ManagerOptions, Place
-from karpool.manager.manager import Manager
-from karpool.manager.stop import Stop
-from karpool.provisioning.claims.claim_monitor import ClaimMonitor
 from karpool.provisioning.market_file import contracted_prices, market_of
-from karpool.provisioning.node_request import RequestPurpose
-from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
-
-LEASE = COMPONENT
-POLL_SECONDS = 2.0
 
 
 def _manages(options: ConsolidatorOptions) -> ManagerOptions:
@@ -81,7 +63,6 @@ def _contract_place(options: ConsolidatorOptions, client: Client) -> Client:
 
 
 async def _namespace_of_lease(client: Client, options: ConsolidatorOptions) -> None:
-    """The lease is kept where the records are."""
     await executor_of(client, consolidator_settings(options)).prepare()
 
 
@@ -94,78 +75,3 @@ CONSOLIDATOR = Controller[ConsolidatorOptions](
     before_lease=_namespace_of_lease,
     metrics_prefix="karpool_consolidation",
 )
-
-
-def summary(ended: Mapping[MovePhase, int]) -> str:
-    """What came of moves, in one line; said as well when there were none."""
-    made, undone, refused = (
-        ended.get(phase, 0) for phase in (MovePhase.DONE, MovePhase.ROLLED_BACK, MovePhase.REJECTED)
-    )
-    if not made + undone + refused:
-        return "nothing was moved"
-    return f"{made} moves made, {undone} rolled back, {refused} not begun; see karpool get moves"
-
-
-# Applying a plan
-
-
-def executor_of(client: Client, options: ConsolidatorSettings) -> MoveActuator:
-    """For those who only write down and read records."""
-    smart_pods = SmartPodBackend(
-        client, options.smart_pods, ClaimMonitor(client.clock), RequestPurpose.REPLACEMENT
-    )
-    return MoveActuator(client, smart_pods, options.execution, namespace=options.namespace)
-
-
-async def apply(
-    client: Client,
-    moves: Sequence[Move],
-    view: ClusterView,
-    options: ConsolidatorSettings,
-    *,
-    market: Market | None = None,
-    told: Callable[[MoveRecord], None] = lambda record: None,
-) -> list[MoveRecord]:
-    """Have moves carried out, by whoever leads, and wait until all of them are over.
-
-    `told` hears of every phase that a move reaches. Cancelled, it leaves moves to the next leader.
-    Moves that are under way already are waited for.
-    """
-    executor, clock = executor_of(client, options), client.clock
-    await executor.prepare()
-    for move in moves:
-        await executor.begin(move, in_flight_view.wanted_of(move, view), clock.now())
-    stop, only = Stop(), replace(options, plans=False, once=False)
-
-    async def led(leadership: Leadership) -> None:
-        manager = Manager.of(
-            client,
-            lambda environment: Consolidator(environment, only, market=market),
-            component=COMPONENT,
-            check=leadership.check,
-        )
-        await manager.run(stop)
-
-    elector = LeaseElector(client, LEASE, namespace=options.namespace)
-    async with asyncio.TaskGroup() as group:
-        leading = group.create_task(lead(elector, led, stop))
-        try:
-            return await _until_over(executor, clock, {move.id for move in moves}, told)
-        finally:
-            stop.set()
-            await asyncio.wait((leading,))
-
-
-async def _until_over(
-    executor: MoveActuator, clock: Clock, ids: set[str], told: Callable[[MoveRecord], None]
-) -> list[MoveRecord]:
-    reached: dict[str, MovePhase] = {}
-    while True:
-        records = [record for record in await executor.records() if record.move.id in ids]
-        for record in records:
-            if reached.get(record.name) is not record.phase:
-                reached[record.name] = record.phase
-                told(record)
-        if all(record.phase.is_over for record in records):
-            return records
-        await clock.sleep(POLL_SECONDS)

@@ -15,8 +15,8 @@ from karpool.cli.output.text import note, pluralize
 from karpool.consolidation.execution.controller import ConsolidatorSettings
 from karpool.consolidation.execution.move_history import cost_of, saved_by, saved_by_all
 from karpool.consolidation.execution.options import STOP_NAMESPACE
+from karpool.consolidation.execution.plan_application import executor_of
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
-from karpool.consolidation.process import executor_of
 from karpool.model import durations
 from karpool.model.kubernetes.times import rfc3339
 

@@ -16,13 +16,13 @@ from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_text
 from karpool.cli.output.text import columns, emit, note, pluralize
 from karpool.consolidation.execution.controller import ConsolidatorSettings
+from karpool.consolidation.execution.plan_application import apply as apply_moves
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.execution.validation import PlanCheck, check_plan
 from karpool.consolidation.planning.plan import Move
 from karpool.consolidation.planning.plan_file import SavedPlan, read_plan
 from karpool.consolidation.policy.options import saved_options
 from karpool.consolidation.policy.settings import PlanSettings
-from karpool.consolidation.process import apply as apply_moves
 from karpool.manager.options import Catalogue, ContractFile, Duration, Options, option
 
 Execute = Callable[[ClusterOptions, Sequence[Move], PlanSettings, PlannedCluster], Awaitable[None]]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def _consolidator(options: ConsolidatorOptions) -> None:
     from karpool.cli.output import plan_text
     from karpool.cli.output.text import emit, note
-    from karpool.consolidation.process import CONSOLIDATOR, summary
+    from karpool.consolidation.execution.plan_application import summary
+    from karpool.consolidation.process import CONSOLIDATOR
     from karpool.manager.manager import run_process
     from karpool.manager.shutdown import run_until_signalled
 
