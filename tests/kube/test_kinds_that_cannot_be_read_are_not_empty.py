@@ -9,6 +9,7 @@ from karpool.cluster.changes import PutDropSink
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.manager.readiness import ManagerStatus
+from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import PODS
 from karpool.model.kubernetes.meta import WireObject
 from tests.kube.tiny_server import Fault, TinyServer, status
@@ -142,3 +143,16 @@ def test_a_cluster_that_cannot_be_reached_holds_up_no_other(clusters, waits):
         for reason, failing in clusters
     ]
     assert (status_.not_ready() is not None) == waits
+
+
+def test_who_waits_for_a_fresh_picture_is_woken_by_a_stop():
+    async def waiting(*, stopped):
+        status_, stop = ManagerStatus(60.0), Stop()
+        ages = [90.0, 90.0] if not stopped else []
+        status_.informers = [SimpleNamespace(staleness=lambda: ages.pop() if ages else 90.0 * stopped)]
+        if stopped:
+            asyncio.get_running_loop().call_later(5.0, stop.set)
+        return await status_.fresh(stop)
+
+    assert virtually(waiting(stopped=True)) is False
+    assert virtually(waiting(stopped=False)) is True
