@@ -153,6 +153,10 @@ class ClusterRoom:
         return self._latest
 
     @property
+    def node_count(self) -> int:
+        return len(self._nodes)
+
+    @property
     def blocked(self) -> Mapping[str, int]:
         """Nodes with pods that cannot be read, and how many: nothing is free there."""
         return self._unreadable.per_node

@@ -94,6 +94,10 @@ class MemberEstimator:
         """Seconds since the API server was last heard of, for the kind that has waited longest."""
         return self.informers.staleness()
 
+    @property
+    def nodes(self) -> int:
+        return self.cluster.room.node_count
+
     def region_is_missing(self) -> bool:
         return Aspect.POOLS in self.cluster.aspects and self.cluster.snapshot().region_is_missing
 

@@ -237,17 +237,23 @@ class _Stream:
                 yield pb.RoomFrame(withdrawn=withdrawn).SerializeToString()
             self._unknown.clear()
             for cluster in list(self._subscriptions):
-                if self._streams.room(cluster) is not self._subscriptions[cluster].room:
-                    del self._subscriptions[cluster]
-                    self._unknown.append(cluster)
-                    continue
-                for frame in self._subscriptions[cluster].messages(cluster, self._clock):
+                for frame in self._messages(cluster):
                     yield frame.SerializeToString()
-            if self._clock.monotonic() >= beat_at:
-                yield self._beat().SerializeToString()
-                beat_at = self._clock.monotonic() + BEAT_SECONDS
+                if self._clock.monotonic() >= beat_at:  # also while many rooms are sent for the first time
+                    yield self._beat().SerializeToString()
+                    beat_at = self._clock.monotonic() + BEAT_SECONDS
             await self._clock.sleep(GATHER_SECONDS)
         reading.result()  # what the caller said may have been refused
+
+    def _messages(self, cluster: str) -> list[pb.RoomFrame]:
+        subscription = self._subscriptions.get(cluster)
+        if subscription is None:
+            return []  # it was left a moment ago
+        if self._streams.room(cluster) is not subscription.room:
+            del self._subscriptions[cluster]
+            self._unknown.append(cluster)
+            return []
+        return subscription.messages(cluster, self._clock)
 
     def _beat(self) -> pb.RoomFrame:
         ages = [

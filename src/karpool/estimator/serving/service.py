@@ -16,6 +16,7 @@ import structlog
 
 from karpool.estimator.plugins.interface import CANNOT_TELL, EstimateCode
 from karpool.estimator.serving import explain
+from karpool.estimator.serving.fair_turns import BYTES_PER_UNIT, FairTurns, TooManyQuestions, cost_of
 from karpool.estimator.serving.member import MemberEstimator
 from karpool.estimator.serving.metrics import Call, EstimatorMetrics
 from karpool.estimator.serving.room_stream import RoomStreams
@@ -116,6 +117,7 @@ class EstimatorService:
         self._patient = cannot_tell_until_synced
         self._watchers, self._watchers_max = 0, watchers_max
         self.streams = RoomStreams(members, self._clock, max(1, watchers_max // 4))
+        self._turns = FairTurns(max(1, watchers_max // 2))
         self._read_replicas = RequestDecoder(server_protocol.read_replicas)
         self._read_sets = RequestDecoder(server_protocol.read_component_sets)
 
@@ -215,7 +217,13 @@ class EstimatorService:
     ) -> bytes:
         start = perf_counter()
         try:
-            answer, arrived, parts = await self._estimate(read(data))
+            async with self._turns.turn(_caller(context), 1 + len(data) // BYTES_PER_UNIT) as meter:
+                request = read(data)
+                member = self._members.get(request.cluster)
+                if member is not None:
+                    meter.charge(cost_of(request, member.nodes))
+            # The next in line runs once this is answered: nothing below waits, but for plugins of others.
+            answer, arrived, parts = await self._estimate(request)
         except Exception as error:
             return await self._fail(call, error, perf_counter() - start, context)
         seconds = perf_counter() - start
@@ -291,7 +299,7 @@ def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
     match error:
         case MalformedMessage():
             return grpc.StatusCode.INTERNAL, "malformed"
-        case TooManyWatchers():
+        case TooManyWatchers() | TooManyQuestions():
             return grpc.StatusCode.RESOURCE_EXHAUSTED, ""
         case MessageTooLarge():
             return grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large"
@@ -316,6 +324,12 @@ def _asked_by(context: Context) -> dict[str, str]:
         for name, value in context.invocation_metadata() or ()
         if name in names and isinstance(value, str)
     }
+
+
+def _caller(context: Context) -> str:
+    """By its certificate, which many connections may show; else by its connection."""
+    identities = getattr(context, "peer_identities", lambda: None)()
+    return repr(sorted(identities)) if identities else context.peer()
 
 
 async def _abort(context: Context, status: grpc.StatusCode, message: str) -> bytes:
