@@ -114,19 +114,17 @@ def _serve(to_parent: Connection, clusters: int, nodes: int, changes: bool) -> N
 
 
 async def _serving(to_parent: Connection, clusters: int, nodes: int, changes: bool) -> None:
-    follow: Callable[[AsyncIterator[bytes], object], AsyncIterator[bytes]]
+    frames: list[list[list[bytes]]] = []
+    streams = RoomStreams({}, RealClock())
     if changes:
         frames = [_recorded(number, nodes) for number in range(clusters)]
-
-        def follow(requests: AsyncIterator[bytes], _: object) -> AsyncIterator[bytes]:
-            return _replay(frames, requests)
-
     else:
         fed = {name(number): FedCluster(number, nodes, nodes * PODS_PER_NODE) for number in range(clusters)}
         streams = RoomStreams({known: member_of(cluster) for known, cluster in fed.items()}, RealClock())
 
-        def follow(requests: AsyncIterator[bytes], _: object) -> AsyncIterator[bytes]:
-            return streams.follow(requests)
+    async def follow(requests: AsyncIterator[bytes], _: object) -> AsyncIterator[bytes]:
+        async for frame in _replay(frames, requests) if frames else streams.follow(requests):
+            yield frame
 
     gc.freeze()
 
