@@ -145,3 +145,14 @@ def test_nothing_is_written_of_a_table_that_is_wrong_or_about_elsewhere(karpool,
 def _written(path, text):
     path.write_text(text)
     return path
+
+
+def test_the_price_of_a_zone_counts_before_that_of_its_region(karpool, tmp_path):
+    table, written = tmp_path / "prices.csv", tmp_path / "mine.json"
+    lines = ["eu-central-1,m5.large,eu-central-1b,0.01", "eu-central-1,m5.large,,0.02"]
+    for order in (lines, lines[::-1]):
+        table.write_text("\n".join(("region,type,zone,spot", *order)) + "\n")
+        karpool("refresh", table, "--write", written)
+        after = read_catalogue(written.read_bytes())
+        assert after.price("m5.large", "eu-central-1b", "spot") == 0.01
+        assert after.price("m5.large", "eu-central-1a", "spot") == 0.02

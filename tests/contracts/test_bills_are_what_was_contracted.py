@@ -241,6 +241,16 @@ def test_places_of_reserved_capacity_are_billed_whether_machines_fill_them_or_no
     assert contract.bill({one: 2}).uses[0].used == 2
 
 
+def test_places_that_are_used_elsewhere_are_neither_billed_nor_filled_here() -> None:
+    document = {"format": "karpool-contract/1", "commitments": [{**CAPACITY, "usedElsewhere": 1}]}
+    contract, market = contracted(document)
+    one = market.billed(labels("m5.large", ZONES[0], "on-demand"))
+    assert one is not None
+
+    bills = [round(contract.bill({one: count}).per_hour / one.rate, 6) for count in range(5)]
+    assert bills == [2, 2, 2, 3, 4]
+
+
 def test_a_plan_pays_for_reserved_capacity_that_is_empty() -> None:
     """So nothing of it is left for a machine elsewhere, and that one is not free."""
     plan = {"name": "ri", "kind": "reservation", "types": ["m5.large"], "count": 3}
