@@ -142,6 +142,19 @@ def test_a_claim_with_a_name_of_its_own_keeps_its_node(plan):
     )
 
     assert answer["moves"] == []
+    assert {held["node"]: held["why"][0]["code"] for held in answer["held"]}["big"] == "pod_resource_claims"
+
+
+def test_a_new_node_gives_each_device_once(plan):
+    pods = [claiming(name, "big", resourceClaimTemplateName="one") for name in ("one", "two")]
+    held = [
+        allocated(f"{name}-gpu", "big", f"gpu-{index}", name) for index, name in enumerate(("one", "two"))
+    ]
+    taken = allocated("theirs", "other", "gpu-0", owner="busy")
+
+    answer = plan(*two_nodes(*pods, *held, taken, devices("big", 2), devices("other", 1)))
+
+    assert bought(answer) != 1  # one machine of the smaller type has one device for the two of them
 
 
 def test_a_node_that_looks_empty_may_hold_a_claim(plan):

@@ -3,6 +3,7 @@
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from karpool.cluster.cluster_room import ClusterRoom
@@ -10,10 +11,12 @@ from karpool.model.dra.wire import DeviceClass, ResourceClaim, ResourceClaimTemp
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape, shape_of
+from karpool.packing.claim_filling import ClaimFilling
 from karpool.packing.counting.count import count
 from karpool.packing.counting.first_fit import PodGroup, first_fit
 from karpool.packing.dra.outcome import DraStatus
 from karpool.packing.dra.pod_claims import demand_of_shape, place_pod, with_pod
+from karpool.packing.relocation.relocation import Relocation
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import Room
 from tests.packing.random_dra import world
@@ -128,3 +131,45 @@ def test_two_components_share_what_there_is(seed: int) -> None:
             outcome = place_pod(state, demand, room.dra_node(placement.node, demand.extended))
             assert outcome.fits
             state = with_pod(state, demand, outcome)
+
+
+def small_world(devices: int, *, shared: bool) -> tuple[Room, PodShape]:
+    """Two nodes, the first with room for one more pod; devices of the first, or of both."""
+    state = ClusterRoom(dra=True)
+    for name, cpu in (("n0", 2 * CPU), ("n1", 9 * CPU)):
+        state.put_node(NodeRow(name, {}, (), {"cpu": cpu, "pods": 110}))
+    place = {"allNodes": True} if shared else {"nodeName": "n1"}
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    named = [{"name": f"d{index}"} for index in range(devices)]
+    spec = {"driver": "d.example.com", "pool": pool, "devices": named, **place}
+    put(state, ResourceSlice, {"metadata": {"name": "s"}, "spec": spec})
+    put(state, DeviceClass, {"metadata": {"name": "gpu"}, "spec": {}})
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    claim = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    metadata = {"name": "one", "namespace": "default"}
+    put(state, ResourceClaimTemplate, {"metadata": metadata, "spec": {"spec": claim}})
+    asked = shape(Random(0), [{"name": "c", "resourceClaimTemplateName": "one"}], 0)
+    state.put_pod("default/moving", asked, "n0")
+    return state.snapshot(), asked
+
+
+def test_a_full_node_takes_no_device_that_another_could_use() -> None:
+    room, asked = small_world(4, shared=True)
+    assert count(room, asked).total == 4
+
+
+def test_what_is_not_given_to_all_is_given_to_none() -> None:
+    room, asked = small_world(2, shared=False)
+    filling = ClaimFilling(room)
+    assert not filling.take(1, asked, 3)
+    assert filling.take(1, asked, 2)
+
+
+def test_devices_come_back_with_the_pods() -> None:
+    room, asked = small_world(1, shared=False)
+    number = room.shapes.intern(asked)
+    moving = Relocation(room, room.order, np.ones(room.n, dtype=np.bool_), [number])
+    mark = moving.mark()
+    assert moving.place(number, 2) == [(1, 1)]
+    moving.undo(mark)
+    assert moving.place(number, 1) == [(1, 1)]
