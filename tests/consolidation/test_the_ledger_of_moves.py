@@ -13,9 +13,11 @@ from karpool.cluster.market.market import Market
 from karpool.consolidation.execution.controller import Consolidator
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
 from karpool.consolidation.execution.move_history import (
+    PodOwners,
     cost_of,
     disturbances,
     leftovers,
+    measure,
     redisturbed,
     resting,
     resting_owners,
@@ -31,6 +33,7 @@ from karpool.kube.clock import RealClock
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, PODS
+from tests.consolidation.built import BuiltCluster
 from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
 from tests.consolidation.plans import move, new_node, source
 from tests.consolidation.test_steps_of_a_move import record_of
@@ -88,6 +91,9 @@ def test_a_claim_that_came_for_a_placeholder_which_found_room_elsewhere_is_a_cos
     swept = replace(swept, move=replace(swept.move, id="swept", nodes=(source_node,)))
     assert cost_of(found, (found, swept), 9999.0) == pytest.approx(0.5 * 720.0 / 3600.0)
     assert leftovers((found, swept)) == {"came"}
+    measured = measure(swept, (found, swept), BuiltCluster().view(), PodOwners())
+    assert measured.realised == 0.0, "without us it would not have been there"
+    assert measure(swept, (swept,), BuiltCluster().view(), PodOwners()).realised == 0.5
 
 
 def test_only_nodes_that_went_count_for_limits_per_time() -> None:
