@@ -61,7 +61,7 @@ function Glance() {
     ["promised", count(data.promisedReplicas), "replicas promised"],
     ["price", money(data.pricePerHour), listed],
   ];
-  return facts.map(([key, value, name]) => html`<button key=${key} type="button" class="fact" aria-haspopup="dialog" aria-label=${`Why: ${value} ${name}`} onClick=${() => change({ why: whyOf("fact", key) })}><b>${value}</b><span>${name}</span></button>`);
+  return facts.map(([key, value, name]) => html`<button key=${key} type="button" class="fact" aria-haspopup="dialog" aria-label=${`Why: ${value} ${name}`} onClick=${() => change({ why: whyOf("fact", key) })}><b>${value}</b>${" "}<span>${name}</span></button>`);
 }
 
 function Live() {

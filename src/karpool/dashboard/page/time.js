@@ -61,6 +61,9 @@ function Chart({ library: UPlot, name, show, lines, data }) {
       }] },
     }, columns, root.current);
     plot.current = made;
+    const legend = made.root.querySelector("table"); // for those who hear the page: what it is about, and what its heads head
+    Object.assign(legend.createCaption(), { textContent: name, className: "unseen" });
+    for (const head of legend.querySelectorAll("th")) head.scope = "row";
     return () => { made.destroy(); plot.current = null; };
   }, [width, theme]);
   useEffect(() => plot.current?.setData(columns), [data]);
