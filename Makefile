@@ -7,7 +7,7 @@ WORKERS ?= 3
 LIVES ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up test explore e2e bench-real check format bench soak chaos soak-30d nightly fuzz mutate release browser chart workflows docs sbom audit manifests vectors lock clean
+.PHONY: help setup setup-dev up test test-long explore e2e bench-real check format bench soak chaos soak-30d nightly fuzz mutate release browser chart workflows docs sbom audit manifests vectors lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +33,11 @@ setup-dev: $(VENV)/.dev
 up: setup ## start a fleet with all controllers and take the tour (ends by itself without a terminal)
 	@$(BIN)/karpool up
 
-test: setup-dev ## run the tests
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+test: setup-dev ## run the tests that take no longer than a few seconds each
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not long"
+
+test-long: setup-dev ## run the other tests: crashes at every write, whole days, real processes
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m long
 
 explore: setup-dev ## run the tests with new random examples in every property
 	@KARPOOL_EXPLORE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal

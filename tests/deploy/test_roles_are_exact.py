@@ -380,7 +380,13 @@ def test_only_the_resource_that_is_acted_on_can_be_written_everywhere() -> None:
     """Which kinds a component may change in every namespace, besides events."""
     expected: dict[str, set[tuple[str, str]]] = {
         "consolidator": {("", "nodes"), ("karpenter.sh", "nodeclaims")},
-        "gpu-scaler": {("", "pods"), ("", "pods/binding"), ("", "pods/status")},
+        "gpu-scaler": {
+            ("", "pods"),
+            ("", "pods/binding"),
+            ("", "pods/status"),
+            ("tensor-fusion.ai", "gpus/status"),  # of devices that the agent published
+            ("tensor-fusion.ai", "gpuresourcequotas/status"),
+        },
     }
     for folder, kinds in expected.items():
         writes = {grant for grant in role(folder, "ClusterRole") if grant.verb not in READS}

@@ -283,7 +283,7 @@ class SchedulerSettings:
     workers: int = WORKERS
     unschedulable_seconds: float = UNSCHEDULABLE_SECONDS
     hold_down_seconds: float = 60.0
-    max_room_age_seconds: float = 0.0  # of rooms that are kept here; 0: none is, estimators are asked
+    max_room_age_seconds: float = 5.0  # of rooms that are kept here; 0: none is, estimators are asked
     grace_seconds: float = 10.0
     # Without priorities, failures come back after these, doubled each time.
     base_delay_seconds: float = 0.005
