@@ -405,6 +405,7 @@ The capacity brain of a Kubernetes fleet: estimators, scheduler, descheduler, co
 dashboard. Every component is off until it is chosen; those that write have roles of their own, and the
 consolidator only plans until `consolidator.dryRun=false`.
 
+<!-- executed by e2e/test_the_chart_is_installed.py -->
 ```
 helm install karpool karpool-chart-0.1.0.tgz -n karpool-system --create-namespace \\
   --set image.repository=REGISTRY/karpool --set consolidator.enabled=true

@@ -25,7 +25,7 @@ def document_of(value: Any, *, old_keys: bool = False) -> Any:
         named = {field.name: getattr(value, field.name) for field in fields(value)}
         return _fields_of(named, old_keys=old_keys)
     if isinstance(value, Mapping):
-        return {key: document_of(inner, old_keys=old_keys) for key, inner in value.items()}
+        return {document_of(key): document_of(inner, old_keys=old_keys) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [document_of(inner, old_keys=old_keys) for inner in value]
     return value

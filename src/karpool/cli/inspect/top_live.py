@@ -8,7 +8,7 @@ import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 
 from karpool.cli.cluster_source import connect
@@ -68,6 +68,8 @@ async def _drawn(
     pressed = asyncio.Event()
     with _keys_read(keys, pressed), Live(console=console, screen=True, auto_refresh=False) as live:
         while not stop.is_set():
+            # Of the terminal itself: COLUMNS may be somebody else's.
+            console.size = ConsoleDimensions(*os.get_terminal_size(sys.stdout.fileno()))
             nodes, about = [], [informers.not_ready() or ""]
             if not about[0]:
                 listing = look()
