@@ -28,6 +28,7 @@ def house(folder: Path, **files: str) -> list[str]:
     return check_house.problems(folder, api=())
 
 
+@pytest.mark.long
 def test_karpool_is_tidy() -> None:
     assert check_house.problems() == []
 

@@ -77,6 +77,7 @@ def test_every_promised_name_is_there():
     assert all(getattr(plugins, name) is not None for name in plugins.__all__)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom(notebook, capsys):
     document = json.loads(notebook.read_text())

@@ -102,6 +102,7 @@ def test_what_is_not_understood_is_listed_and_not_half_evaluated(rule: str) -> N
     assert StructuralSchema(root, lambda: schema).validate({"a": "x"}) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "rule",
     [

@@ -247,6 +247,7 @@ SPECS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(SPECS)
 def test_the_quick_check_agrees_with_the_explaining_one(spec: dict[str, Any]) -> None:

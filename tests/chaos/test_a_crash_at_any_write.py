@@ -61,6 +61,7 @@ def writes() -> dict[tuple[str, str], int]:
     return run_manual(story())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("when", ["before", "after"] if LONG else ["after"])
 def test_when_all_of_them_die_on_one_day_nothing_changes(when: str) -> None:

@@ -50,6 +50,7 @@ def test_every_kind_is_tried() -> None:
     assert sorted(kind for kinds in TOGETHER for kind in kinds) == sorted(KINDS)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "kinds", [*TOGETHER, *ALONE], ids=lambda kinds: kinds[0] if len(kinds) == 1 else f"{kinds[0]} and more"
@@ -70,6 +71,7 @@ def test_everybody_is_served_and_nothing_is_left(kinds: tuple[str, ...]) -> None
 MOMENTS = (0, 12, 130, 150, 160, 165, 170, 180, 200, 275, 370) if LONG else (160,)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_clock_that_goes_back_a_day_for_good_holds_nobody_up(moment: int) -> None:

@@ -12,6 +12,7 @@ SEEDS = range(FIRST, FIRST + LIVES) if LIVES else (1,)
 STEPS = 40 if LIVES else 8
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_must_hold_holds(seed: int) -> None:

@@ -29,6 +29,7 @@ async def pause_leaders(at: Company, fencing: Fencing) -> None:
                 at.cluster(cluster).faults.resume(leader)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_whoever_lost_the_lease_writes_nothing_more_and_the_other_goes_on() -> None:
     async def story() -> Fencing:

@@ -6,6 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from karpool.kube.api.client import Client
 from karpool.kube.config.kubeconfig import load
 from karpool.kube.transport.http import HttpTransport
@@ -44,6 +46,7 @@ async def karpool(*arguments: str) -> tuple[int | None, str]:
     return process.returncode, out.decode()
 
 
+@pytest.mark.long
 async def test_a_snapshot_of_a_served_cluster_answers_like_the_cluster(tmp_path: Path) -> None:
     server = await start_apiserver(tmp_path)
     try:

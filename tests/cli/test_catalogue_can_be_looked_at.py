@@ -59,6 +59,7 @@ def test_one_type_is_shown_in_a_region_and_in_all(karpool):
     assert "LEFT FOR PODS" in karpool("show", "m5.large", "--region", "eu-central-1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

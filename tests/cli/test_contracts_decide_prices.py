@@ -180,6 +180,7 @@ OVERLAY = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("with_contract", [False, True])
 def test_top_plan_and_capacity_price_by_overlays_alike(tmp_path, capsys, with_contract):
     cluster, file, workload = (tmp_path / f"{name}.yaml" for name in ("prod", "contract", "web"))

@@ -53,6 +53,7 @@ async def started(*arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Pro
         await process.communicate()
 
 
+@pytest.mark.long
 async def test_every_context_is_shown_until_it_is_told_to_stop(tmp_path: Path) -> None:
     async with (
         EmbeddedCluster("east", clock=RealClock()) as east,
@@ -78,6 +79,7 @@ async def test_every_context_is_shown_until_it_is_told_to_stop(tmp_path: Path) -
     assert code == 0
 
 
+@pytest.mark.long
 async def test_elsewhere_than_on_loopback_it_speaks_tls_and_asks_for_its_token(
     tmp_path: Path,
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_short_token_is_refused_and_not_shown(tmp_path: Path, capsys: pytest.C
     assert "at least 16" in said and "hunter2" not in said
 
 
+@pytest.mark.long
 async def test_a_token_of_a_file_is_asked_for_and_never_shown(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("correct horse battery\n")
     config = saved(tmp_path / "kubeconfig", "east")

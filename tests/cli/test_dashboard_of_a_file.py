@@ -18,6 +18,7 @@ async def asked(address: str, *paths: str) -> list[dict]:
         return [await (await session.get(f"/api/v1/{path}")).json() for path in paths]
 
 
+@pytest.mark.long
 async def test_a_snapshot_is_shown_as_the_cluster_was(tmp_path: Path) -> None:
     path = tmp_path / "east.karpool.gz"
     async with clusters_of(answers_for_people(RealClock().now())) as clusters:
@@ -35,6 +36,7 @@ async def test_a_snapshot_is_shown_as_the_cluster_was(tmp_path: Path) -> None:
     assert pod["items"][0]["verdict"] == "fits nowhere, and no new node would take it"
 
 
+@pytest.mark.long
 async def test_objects_of_kubectl_are_shown_too(tmp_path: Path) -> None:
     path = tmp_path / "all.json"
     objects = answers_for_people(RealClock().now())["east"]

@@ -47,6 +47,7 @@ def only_old(value, path=""):
             yield from only_old(inner, f"{path}[]")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [

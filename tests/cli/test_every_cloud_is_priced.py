@@ -242,6 +242,7 @@ def test_spot_that_nobody_publishes_is_said(answer):
     assert "type 'Standard_D4s_v5' has no known price as spot in zone westeurope-1" in answer(objects, "top")
 
 
+@pytest.mark.long
 def test_every_region_that_is_shipped_prices_a_node(answer):
     """All 124: one node of each region in one file, its type the first that is sold."""
     objects = []

@@ -301,6 +301,7 @@ def test_a_threshold_alone_means_balanced_for_a_node_as_for_a_plan(plan):
     assert "threshold 1.00 (k: 1" in out
 
 
+@pytest.mark.long
 def test_a_file_without_nodes_is_doubted(plan):
     code, out, err = plan(pool())
     assert (code, err) == (0, "there are no nodes in prod.yaml; is that the cluster you mean?\n")

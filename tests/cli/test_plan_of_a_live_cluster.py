@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from karpool.cli.cluster_source import list_cluster, load_cluster
 from karpool.cli.options.cluster import ClusterOptions
 from karpool.cluster.cluster import Cluster
@@ -33,6 +35,7 @@ async def file_plan(cluster, path: Path):
     return plan_consolidation(view_of(picture.snapshot(now), now), SETTINGS, now)
 
 
+@pytest.mark.long
 def test_live_and_file_agree_and_pods_land_where_the_plan_says_there_is_room(tmp_path: Path) -> None:
     async def story(cluster):
         client = cluster.embedded.client("user")

@@ -78,6 +78,7 @@ def test_top_plan_and_capacity_are_priced(answer, tmp_path, maker, region):
     assert 0 < capacity["price_per_hour"] <= 3 * price * capacity["new_nodes"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.name)
 def test_nodes_of_every_region_have_a_price_on_demand_and_spot_where_that_is_published(answer, maker):
     """All regions of the cloud in one file: each node by its own region."""

@@ -60,6 +60,7 @@ def test_a_column_stands_below_its_title():
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [

@@ -154,6 +154,7 @@ def test_keys_of_a_terminal():
     assert keys_of(b"\x1bOP") == []  # F1
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux on PATH; install it to try the view itself")
 @pytest.mark.timeout(180)
 def test_the_view_itself(tmp_path):

@@ -1,5 +1,6 @@
 """A cluster that expects: after any events its rows are those that a look at the final objects gives."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +84,7 @@ def expected_cpu(final):
     return cpu
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(LIVES)
 def test_rows_equal_those_of_the_final_objects(life):

@@ -59,6 +59,7 @@ async def live(p: Play, random: Random, moments: int) -> int:
     return sum(wanted.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_a_random_life_ends_clean_and_at_rest(seed: int) -> None:
     async def story(p: Play) -> None:

@@ -68,6 +68,7 @@ async def several(p: Play) -> None:
     await p.running(12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("story", "least", "end", "whens"),
     [

@@ -194,6 +194,7 @@ def looked_at(
     return in_flight_view.objections(cluster.view(), records, names, UNSCORED, NOW)
 
 
+@pytest.mark.long
 @given(st.integers(0, 10**6))
 @settings(max_examples=40)
 def test_nothing_speaks_against_any_move_of_a_plan_in_a_cluster_that_did_not_change(seed: int) -> None:

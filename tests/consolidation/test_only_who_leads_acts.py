@@ -20,6 +20,7 @@ from tests.consolidation.executing import NAMESPACE
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)  # a process, on a machine that may be busy
 async def test_a_process_writes_nothing_until_its_rival_lets_go_of_the_lease(tmp_path: Path) -> None:
     started, stop = asyncio.get_running_loop().create_future(), asyncio.Event()

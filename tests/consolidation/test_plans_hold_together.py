@@ -157,6 +157,7 @@ def kept_apart(cluster: BuiltCluster, plan: ConsolidationPlan) -> None:
             assert count <= max(1, before[place, app])
 
 
+@pytest.mark.long
 @given(st.integers(0, 10**6), st.sampled_from(SETTINGS))
 @settings(max_examples=400)
 def test_every_pod_has_a_place_that_holds_it(seed, chosen):

@@ -11,6 +11,8 @@ from karpool.cli.inspect.verify_policy import verify_policy
 from karpool.consolidation.policy.scoring import PoolTotals, score_move
 from karpool.consolidation.verification import properties, ranking_experiment
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def verified():

@@ -63,6 +63,7 @@ def random_machines(chance: Random, most: int = 8) -> list[tuple[str, str, str]]
     ]
 
 
+@pytest.mark.long
 @given(st.integers(0, 10**9))
 def test_the_bill_is_that_of_an_independent_calculator(seed: int) -> None:
     chance = Random(seed)
@@ -138,6 +139,7 @@ def test_what_other_clusters_use_of_a_plan_is_not_there() -> None:
     assert contract.added(one, contract.headroom({})) == 0.1
 
 
+@pytest.mark.long
 @given(st.integers(0, 10**9))
 def test_clusters_under_one_contract_count_each_others_machines(seed: int) -> None:
     chance = Random(seed)

@@ -171,6 +171,7 @@ def bills_around_moves(
 
 # Seed 11: machines that were reserved stood unused, since Karpenter buys by the list; the same move was made
 # every two minutes, in vain.
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [3, 11, 27])
 def test_every_executed_move_lowers_the_bill_and_the_cluster_comes_to_rest(seed: int) -> None:
     chance = Random(seed)
@@ -193,6 +194,7 @@ def raised(around: list[tuple[Fraction, Fraction, bool]]) -> list[tuple[float, f
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SHARED_SEEDS)
 def test_clusters_that_tell_each_other_what_they_use_lower_the_bill_of_all(seed: int) -> None:
     chance = Random(seed)

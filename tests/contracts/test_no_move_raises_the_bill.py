@@ -105,6 +105,7 @@ def after_moves(billed: Billed, plan: ConsolidationPlan) -> list[tuple[Any, Frac
     return steps
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from(SETTINGS))
 def test_every_move_lowers_the_bill_whatever_is_launched(seed: int, chosen: PlanSettings) -> None:
@@ -117,6 +118,7 @@ def test_every_move_lowers_the_bill_whatever_is_launched(seed: int, chosen: Plan
             assert after < before, (move.kind, move.names, float(before), float(after))
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from(SETTINGS))
 def test_a_plan_predicts_the_bill(seed: int, chosen: PlanSettings) -> None:
@@ -140,6 +142,7 @@ def test_a_plan_predicts_the_bill(seed: int, chosen: PlanSettings) -> None:
     assert plan.after.price_per_hour == pytest.approx(float(billed.per_hour(machines)), abs=1e-6)
 
 
+@pytest.mark.long
 def test_without_knowledge_of_the_contract_moves_do_raise_the_bill() -> None:
     """The property above is no empty one: the same clusters, planned by list prices, show such moves."""
     raised = 0

@@ -134,6 +134,7 @@ async def keep_picture(tab: Tab, name: str) -> None:
         (folder / f"{name}.png").write_bytes(content)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("screen", SCREENS)
 async def test_every_view_is_accessible_and_complains_of_nothing(answering: Shown, screen: str) -> None:
     tab = await answering.tab(screen=screen)
@@ -166,6 +167,7 @@ async def opened_why(tab: Tab, why: str) -> str:
     return text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("link", "says"),
     [
@@ -192,6 +194,7 @@ async def test_why_has_a_link_and_an_answer(answering: Shown, link: str, says: s
     assert tab.messages == []
 
 
+@pytest.mark.long
 async def test_every_state_has_a_link_and_the_history_leads_back(answering: Shown) -> None:
     tab = await answering.tab("nodes")
     rows = "document.querySelectorAll('main tbody tr').length"
@@ -232,6 +235,7 @@ async def test_everything_is_found_from_one_field(answering: Shown) -> None:
     await tab.until(f"{OPENED} && document.getElementById('why-body').innerText.includes('fits nowhere')")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("view", VIEWS)
 async def test_hostile_words_in_a_link_stay_words(answering: Shown, view: str) -> None:
     tab = await answering.tab()
@@ -265,6 +269,7 @@ async def test_nothing_is_loaded_from_elsewhere(small: Shown) -> None:
     assert {url for url in tab.requested if not url.startswith((small.page.url, "about:"))} == set()
 
 
+@pytest.mark.long
 async def test_hostile_texts_are_shown_and_not_obeyed(small: Shown) -> None:
     tab = await small.tab("events")
     await tab.until(f"document.getElementById('main').innerText.includes({HOSTILE!r})")
@@ -321,6 +326,7 @@ async def test_keyboard_alone_is_enough(small: Shown) -> None:
     assert await tab.evaluate("document.activeElement.getAttribute('aria-label')") == second
 
 
+@pytest.mark.long
 async def test_everything_says_why(small: Shown) -> None:
     tab = await small.tab()
     for number in range(await tab.evaluate("document.querySelectorAll('#glance .fact').length")):
@@ -431,6 +437,7 @@ async def test_a_server_that_goes_away_is_told_and_one_that_comes_back_is_follow
         await tab.until("!document.querySelector('[aria-label=\"Why: cluster east\"]')")
 
 
+@pytest.mark.long
 async def test_two_thousand_nodes_stay_usable(chromium: Browser) -> None:
     async with AsyncExitStack() as stack:
         clusters = await stack.enter_async_context(clusters_of(large(2000)))

@@ -308,6 +308,7 @@ def test_only_the_newest_events_are_held_and_shown(monkeypatch) -> None:
     assert 5 <= found.left_out <= 15
 
 
+@pytest.mark.long
 @given(st.lists(st.text(max_size=30), max_size=4))
 def test_times_that_are_none_do_not_stop_the_list(texts) -> None:
     events = [KubeEvent(last_timestamp=text, message=text * 200) for text in texts]

@@ -93,6 +93,7 @@ def test_values_that_alerts_look_for_are_ones_that_there_are() -> None:
     assert values == {"step": {"Total"}}
 
 
+@pytest.mark.long
 def test_promtool_accepts_the_alerts_and_they_fire_when_they_should() -> None:
     tool = shutil.which("promtool")
     if tool is None:
@@ -192,6 +193,7 @@ def _story(alert: str, after: str, series: dict[str, str], *, fires: bool) -> Ob
     }
 
 
+@pytest.mark.long
 def test_every_alert_is_raised_by_its_trouble_and_by_nothing_milder(tmp_path: Path) -> None:
     tool = shutil.which("promtool")
     if tool is None:

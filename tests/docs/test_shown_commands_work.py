@@ -199,6 +199,7 @@ def in_base64(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)  # programs are started, and a machine may be busy
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
 def test_what_a_page_shows_works(page: Path, world: World, served: Served) -> None:

@@ -88,6 +88,7 @@ async def test_promised_sets_are_packed_with_the_sets_that_are_asked_for():
             assert 20 - promised - 1 <= left <= 20 - promised
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bindings", [0, 1, 7, 50, 197, 198, 300])
 async def test_promises_of_the_same_size_cost_exactly_as_many_replicas(bindings):
     made = await world(pool("general", limits={"cpu": "200"}, category=["c", "m", "r"]))
@@ -143,6 +144,7 @@ def waits(name, owner, reason="Unschedulable"):
 WEB = pb.WorkloadReference(api_version="apps/v1", kind="Deployment", name="web", desired=[6])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("created", [0, 1, 4, 6])
 @pytest.mark.parametrize("judged", [0, 1, 4, 6])
 async def test_a_promised_replica_costs_one_before_and_after_its_pod_is_there(created, judged):

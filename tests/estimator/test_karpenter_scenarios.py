@@ -73,6 +73,7 @@ def test_2_regions_answer_in_proportion_to_what_they_could_launch():
     assert answers == {"us-east-1": 12, "eu-west-1": 4}
 
 
+@pytest.mark.long
 def test_3_a_region_without_stock_stops_counting_and_pods_that_leave_do_not_come_back():
     async def story(cluster):
         stock = cluster.cloud.stock_out("g5.xlarge")

@@ -132,6 +132,7 @@ def test_flags_that_cannot_work_are_refused():
         read_options(EstimatorOptions, {})
 
 
+@pytest.mark.long
 async def test_sigterm_lets_calls_finish_and_ends_the_process(api):
     api.open.set()
     flags = ["--cluster-name=member1", f"--master={api.url}", "--server-port=0", "--v=1"]
@@ -164,6 +165,7 @@ async def test_sigterm_lets_calls_finish_and_ends_the_process(api):
     assert "Traceback" not in rest
 
 
+@pytest.mark.long
 async def test_a_fleet_is_served_from_one_kubeconfig(tmp_path):
     worlds = {"east": World(), "west": World()}
     await worlds["east"].add(node("a"))

@@ -16,6 +16,7 @@ from karpool_fleet.clusters.strict_file import FleetError
 from tests.fleet.living import budget, claims, deployment, nodes, play, pods, pool, ready, until
 
 
+@pytest.mark.long
 def test_a_thousand_pods_come_and_go() -> None:
     async def story(cluster: LiveCluster) -> None:
         async def all_ready() -> bool:

@@ -37,6 +37,7 @@ def live(seed: int, steps: int) -> Life:
     return run_manual(main())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_must_hold_holds(seed: int) -> None:

@@ -22,6 +22,7 @@ def start(seed: int, hash_seed: str) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)  # two processes that each simulate a busy hour
 def test_two_processes_that_hash_differently_agree_on_every_byte() -> None:
     runs = [start(7, "1"), start(7, "2")]

@@ -76,6 +76,7 @@ def best_fit(templates: dict[str, PartitionTemplate], whole: DeviceAmount, asked
     return served
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", StrategyName)
 @pytest.mark.parametrize("model", MODELS)
 def test_as_many_are_served_as_by_best_fit(model: str, strategy: StrategyName) -> None:

@@ -142,6 +142,7 @@ DIALECTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("system", sorted(DIALECTS))
 def test_two_pods_of_another_system_bring_one_node_and_are_left_to_it(system: str) -> None:
     node_pool, pods, shows, annotations = DIALECTS[system]

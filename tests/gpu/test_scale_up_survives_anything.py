@@ -149,4 +149,5 @@ Histories.TestCase.settings = settings(
     suppress_health_check=list(HealthCheck),
 )
 TestHistories = Histories.TestCase
-TestHistories.pytestmark = [pytest.mark.timeout(max(240, HISTORIES))]  # a night has many, and may be slow
+# A night has many, and may be slow.
+TestHistories.pytestmark = [pytest.mark.long, pytest.mark.timeout(max(240, HISTORIES))]

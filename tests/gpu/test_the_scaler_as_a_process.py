@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from karpool.cli.run.gpu_scaler import gpu_scaler
 from karpool.gpu.controller.options import GpuScalerOptions
@@ -54,6 +55,7 @@ async def holder(client: Client) -> str:
     return str(lease["spec"].get("holderIdentity") or "")
 
 
+@pytest.mark.long
 async def test_one_leads_and_hands_over_when_it_stops(tmp_path: Path) -> None:
     server = ApiServer(RealClock())
     client = Client(InProcessTransport(server), qps=None)

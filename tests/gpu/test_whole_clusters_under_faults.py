@@ -53,6 +53,7 @@ async def served(told: Story, *names: str, nodes_wanted: int = 1) -> None:
 
 
 # Dying before a write is dying after the one before it: odd numbers of both are every gap there is.
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["after", "before"])
 def test_a_crash_between_any_two_writes_changes_nothing(when: str) -> None:
     async def writes(told: Story) -> int:

@@ -126,6 +126,7 @@ TROUBLES = st.lists(st.tuples(TROUBLE, st.integers(1, 7)), max_size=12).map(
 MISFORTUNES = st.tuples(st.lists(SECONDS, max_size=20), TROUBLES)
 
 
+@pytest.mark.long
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(MISFORTUNES, min_size=2, max_size=3),

@@ -11,6 +11,7 @@ from tests.kubectl.conftest import Kubectl, config, deployment, pod
 pytestmark = pytest.mark.kubectl
 
 
+@pytest.mark.long
 def test_generators_create_what_they_say(kubectl: Kubectl) -> None:
     kubectl("create", "deployment", "web", "--image=nginx:1.25", "--replicas=3")
     kubectl("create", "configmap", "settings", "--from-literal=mode=fast")
@@ -29,6 +30,7 @@ def test_generators_create_what_they_say(kubectl: Kubectl) -> None:
     assert kubectl.rows("get", "svc", "lone")[1][1] == "ClusterIP"
 
 
+@pytest.mark.long
 def test_a_priority_class_and_a_disruption_budget_can_be_generated(kubectl: Kubectl) -> None:
     kubectl("create", "priorityclass", f"high-{kubectl.namespace}", "--value=1000")
     assert kubectl.rows("get", "priorityclass", f"high-{kubectl.namespace}")[1][1] == "1000"
@@ -79,6 +81,7 @@ def test_a_patch_that_breaks_the_schema_is_refused_by_field(kubectl: Kubectl) ->
     assert "Invalid value: -1" in complaint
 
 
+@pytest.mark.long
 def test_status_is_written_through_its_subresource_only(kubectl: Kubectl) -> None:
     kubectl.apply(deployment("web", replicas=2))
     path = f"/apis/apps/v1/namespaces/{kubectl.namespace}/deployments/web"
@@ -195,6 +198,7 @@ def test_a_pod_without_image_or_with_unknown_fields_is_refused(kubectl: Kubectl)
     assert "spec.containers[0].name" in kubectl.fails("create", "-f", "-", stdin=yaml.safe_dump(wrong))
 
 
+@pytest.mark.long
 def test_dry_run_on_the_server_changes_nothing(kubectl: Kubectl) -> None:
     made = kubectl("create", "configmap", "settings", "--dry-run=server", "-o", "name")
     kubectl.apply(deployment("web"))

@@ -72,6 +72,7 @@ def live(binary: str, tmp_path: Path) -> Iterator[Live]:
     running.process.stderr.close()  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_a_thousand_pods_and_back(live: Live) -> None:
     assert live.items("nodes") == []
     live("create", "deployment", "web", "--image=web:1")
@@ -94,6 +95,7 @@ def test_a_thousand_pods_and_back(live: Live) -> None:
     assert live.items("nodes") == []
 
 
+@pytest.mark.long
 def test_a_drained_node_keeps_the_budget_and_a_deleted_claim_goes(live: Live) -> None:
     live("create", "deployment", "web", "--image=web:1", "--replicas=4")
     live("set", "resources", "deployment", "web", "--requests=cpu=1")

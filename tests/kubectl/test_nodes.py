@@ -24,6 +24,7 @@ def test_taints_come_and_go(kubectl: Kubectl, node: str) -> None:
     ]
 
 
+@pytest.mark.long
 def test_drain_waits_for_the_budget_and_then_evicts(kubectl: Kubectl, node: str) -> None:
     kubectl.apply(*(pod(f"web-{index}", labels={"app": "web"}, nodeName=node) for index in range(2)))
     for index in range(2):

@@ -59,6 +59,7 @@ async def holder(admin: Client) -> str:
     return str(lease["spec"]["holderIdentity"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["asked to stop", "killed", "stopped for a minute"])
 def test_bindings_are_placed_once_each_whatever_becomes_of_the_leader(end: str) -> None:
     async def story(stage: Stage) -> None:
@@ -108,6 +109,7 @@ def test_bindings_are_placed_once_each_whatever_becomes_of_the_leader(end: str) 
     acting.play(story)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("phase", [MovePhase.WAITING, MovePhase.DELETING], ids=str)
 def test_a_move_is_made_once_when_its_leader_stands_still(phase: MovePhase) -> None:
     async def story(p: executing.Play) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
@@ -69,6 +70,7 @@ async def one(command: str, kubeconfig: Path, session: aiohttp.ClientSession, le
     return said
 
 
+@pytest.mark.long
 async def test_probes_answer_and_sigterm_gives_the_lease_back(tmp_path: Path) -> None:
     server = ApiServer(RealClock())
     client = Client(InProcessTransport(server), qps=None)

@@ -103,6 +103,7 @@ def one_by_one(room: Room, asked: PodShape) -> tuple[int, bool]:
 SEEDS = range(9000, 9400)
 
 
+@pytest.mark.long
 def test_counts() -> None:
     served = extended = 0
     for seed in SEEDS:

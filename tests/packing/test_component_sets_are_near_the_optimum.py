@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.first_fit import PodGroup
@@ -47,6 +49,7 @@ def compared(components):
     return ours, best, exact
 
 
+@pytest.mark.long
 def test_of_several_shapes_at_least_95_in_100_sets_are_counted():
     for components in (2, 3):
         ours, best, exact = compared(components)

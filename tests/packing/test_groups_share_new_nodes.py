@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,6 +88,7 @@ def packed(world, groups):
     return placed, sorted(str((node.pool, len(node.pods), node.chosen)) for node in found.nodes)
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(worlds())
 def test_groups_land_where_the_packer_puts_their_pods(world):
@@ -130,6 +132,7 @@ def one_by_one(world, others, shape):
     return placed
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(worlds())
 def test_what_is_left_beside_promises_is_what_packing_both_achieves(world):
@@ -145,6 +148,7 @@ def test_what_is_left_beside_promises_is_what_packing_both_achieves(world):
     assert counted <= achieved
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(worlds(), st.integers(0, 12))
 def test_promises_of_the_same_shape_cost_exactly_as_many_as_they_are(world, promised):

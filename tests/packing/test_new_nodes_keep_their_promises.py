@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def by_name(case):
     )
 
 
+@pytest.mark.long
 @given(cases)
 @settings(max_examples=50, deadline=None)
 def test_every_pod_is_in_exactly_one_place(case):
@@ -51,6 +53,7 @@ def test_every_pod_is_in_exactly_one_place(case):
     assert Counter(found) == Counter(pod.name for pod in case.pods)
 
 
+@pytest.mark.long
 @given(cases)
 @settings(max_examples=50, deadline=None)
 def test_every_option_holds_the_pods_and_its_daemons(case):
@@ -73,6 +76,7 @@ def test_every_option_holds_the_pods_and_its_daemons(case):
         assert all(units <= least[name] for name, units in node.requests.items())
 
 
+@pytest.mark.long
 @given(cases)
 @settings(max_examples=50, deadline=None)
 def test_only_offerings_in_stock_are_used_and_the_cheapest_comes_first(case):
@@ -92,6 +96,7 @@ def test_only_offerings_in_stock_are_used_and_the_cheapest_comes_first(case):
         assert prices == known + [None] * (len(prices) - len(known))
 
 
+@pytest.mark.long
 @given(cases)
 @settings(max_examples=50, deadline=None)
 def test_limits_hold_whichever_option_is_launched(case):
@@ -113,6 +118,7 @@ def test_limits_hold_whichever_option_is_launched(case):
             assert not nodes or needed <= left
 
 
+@pytest.mark.long
 @given(cases)
 @settings(max_examples=50, deadline=None)
 def test_pods_tolerate_the_pool_they_are_planned_on(case):
@@ -124,6 +130,7 @@ def test_pods_tolerate_the_pool_they_are_planned_on(case):
         )
 
 
+@pytest.mark.long
 @given(cases)
 @settings(max_examples=80, deadline=None)
 def test_anti_affinity_holds_in_both_directions(case):
@@ -242,6 +249,7 @@ def stranded(case):
     return {each.pod for each in case.pack().left}
 
 
+@pytest.mark.long
 @given(pack_cases(), instance_types())
 @settings(max_examples=50, deadline=None)
 def test_a_wider_catalogue_or_smaller_pods_strand_nobody_new(case, more):
@@ -269,6 +277,7 @@ def test_a_wider_catalogue_or_smaller_pods_strand_nobody_new(case, more):
     assert stranded(replace(case, pods=smaller)) <= before
 
 
+@pytest.mark.long
 @given(pack_cases())
 @settings(max_examples=60, deadline=None)
 def test_without_limits_only_what_fits_nowhere_alone_is_left(case):
@@ -318,6 +327,7 @@ def test_never_cheaper_than_the_best_and_never_fewer_nodes_than_needed(sizes, sh
     assert len(packing.nodes) >= max(-(-sum(placed) // largest), -(-len(placed) // most))
 
 
+@pytest.mark.long
 @given(cases, st.randoms(use_true_random=False))
 @settings(max_examples=50, deadline=None)
 def test_the_order_of_the_input_does_not_matter(case, chance):
@@ -352,6 +362,7 @@ print([(node.pool, node.pods, node.chosen, len(node.options)) for node in packin
 """
 
 
+@pytest.mark.long
 def test_the_hash_seed_does_not_matter():
     found = {
         subprocess.run(
@@ -368,6 +379,7 @@ def test_the_hash_seed_does_not_matter():
     assert len(found) == 1
 
 
+@pytest.mark.long
 def test_shapes_of_cases_are_not_all_alike():
     """The properties above would be hollow if the cases never launched anything."""
     seen = Counter()

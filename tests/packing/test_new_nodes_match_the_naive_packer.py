@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given, settings
 
 from tests.packing.pool_cases import pack_cases, roomy_cases
@@ -21,12 +22,14 @@ def assert_same(case):
     assert all(each.reasons for each in packing.left)
 
 
+@pytest.mark.long
 @given(pack_cases())
 @settings(max_examples=110, deadline=None)
 def test_every_kind_of_pool_and_pod_gives_the_same_packing(case):
     assert_same(case)
 
 
+@pytest.mark.long
 @given(roomy_cases())
 @settings(max_examples=110, deadline=None)
 def test_topology_on_new_nodes_gives_the_same_packing(case):

@@ -91,6 +91,7 @@ def counted(case, chosen=None, wanted=None):
     return new.potential(shape, usage, nodes_max=NODES_MAX, wanted=wanted)
 
 
+@pytest.mark.long
 @settings(max_examples=250)
 @given(cases())
 def test_what_is_counted_can_be_placed(case):
@@ -101,6 +102,7 @@ def test_what_is_counted_can_be_placed(case):
     assert placed == total
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(cases())
 def test_without_cut_limits_it_is_exactly_what_the_packer_places(case):
@@ -116,6 +118,7 @@ def test_without_cut_limits_it_is_exactly_what_the_packer_places(case):
     assert len(found.nodes) == sum(each.nodes for each in counted(case))
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(cases(), st.data())
 def test_more_limit_never_means_fewer_replicas(case, data):
@@ -136,6 +139,7 @@ def test_more_limit_never_means_fewer_replicas(case, data):
     assert all(one.replicas <= two.replicas for one, two in zip(before, after, strict=True))
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(cases(), st.integers(1, 8))
 def test_no_more_is_launched_than_wanted_and_it_costs_what_the_packer_pays(case, wanted):

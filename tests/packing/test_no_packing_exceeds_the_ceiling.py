@@ -16,6 +16,7 @@ def ceiling(pools, types, usage=(), unavailable=(), **options):
     return new.ceiling(dict(usage), nodes_max=NODES_MAX, **options)
 
 
+@pytest.mark.long
 @settings(max_examples=250)
 @given(cases())
 def test_no_pods_get_more_than_the_ceiling(case):

@@ -107,6 +107,7 @@ def filled(gpus: Sequence[int], cuts: Sequence[tuple[int, str]], *, is_written: 
     return cluster.snapshot(), cards
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=3),

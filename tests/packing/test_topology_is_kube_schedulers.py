@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def test_every_node_gets_the_naive_answer(case, shape):
     assert mask(Topology(case.snapshot), shape) == expected
 
 
+@pytest.mark.long
 @given(clusters(), st.lists(st.tuples(shapes, st.integers(0, 5)), min_size=1, max_size=6), shapes)
 @settings(max_examples=120, deadline=None)
 def test_placed_pods_count_like_bound_ones(case, placements, shape):

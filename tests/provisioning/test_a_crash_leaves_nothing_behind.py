@@ -90,6 +90,7 @@ def play(before: Callable[[Stage], object] | None = None) -> Stage:
     return run_manual(main())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_at_any_write_changes_nothing(when: str) -> None:
     for number in count(1):

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from tools import release
 
+pytestmark = pytest.mark.long
+
 EPOCH = 1_790_000_000
 
 

@@ -102,6 +102,7 @@ async def test_a_promise_is_taken_off_at_once_and_not_twice_when_its_pods_come()
         assert follower.local(ONE_CPU, "m1")[0] == 4
 
 
+@pytest.mark.long
 async def test_a_restart_is_asked_through_and_then_followed_again(monkeypatch):
     monkeypatch.setattr(room_keeper, "_BACKOFF_SECONDS", (0.01,))
     made = await worlds("m1", "m2")

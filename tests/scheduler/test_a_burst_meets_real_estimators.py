@@ -81,6 +81,7 @@ async def test_two_deployments_created_together_and_room_for_one(flags, rooms):
         assert [promise.replicas for promise in scheduler.view.ledger.promises("member1")] == [5]
 
 
+@pytest.mark.long
 @kept_or_asked
 async def test_what_is_left_beside_promises_and_pods_is_the_same_while_pods_start(rooms):
     async with fleet(rooms, **PROTECTED) as (stage, world, scheduler):

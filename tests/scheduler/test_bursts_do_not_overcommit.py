@@ -83,6 +83,7 @@ def _crashing(stage):
     return start, kill, holder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("write", range(1, 7))
 def test_killed_at_any_write_then_a_burst_nothing_is_given_twice(write, when):

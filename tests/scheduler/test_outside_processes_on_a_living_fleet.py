@@ -1,5 +1,7 @@
 """Estimator and scheduler as people run them, on a fleet that lives: bursts, and room that appears."""
 
+import pytest
+
 from karpool.model.kubernetes.api_resources import NODEPOOLS, PODS
 from karpool_fleet.clusters.fleet_file import ClusterSpec, TimingSpec
 from tests.fleet.living import deployment, pool
@@ -22,6 +24,7 @@ def web(number):
     return deployment(f"web-{number:02}", 1, cpu="900m")
 
 
+@pytest.mark.long
 async def test_forty_deployments_of_one_replica_on_room_for_42_are_placed_and_none_is_refused(tmp_path):
     """No workload fills a node: with whole machines promised, half of them would wait."""
     async with outside_fleet(tmp_path, [grows("42")]) as fleet:
@@ -37,6 +40,7 @@ async def test_forty_deployments_of_one_replica_on_room_for_42_are_placed_and_no
         await fleet.until("and run", lambda: run(fleet, 42))
 
 
+@pytest.mark.long
 async def test_who_waits_is_placed_when_limits_are_raised_and_when_a_pool_is_added(tmp_path):
     async with outside_fleet(tmp_path, [grows("2")]) as fleet:
         await fleet.apply(policy("grows", scheduling=AGGREGATED))

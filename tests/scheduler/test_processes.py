@@ -75,6 +75,7 @@ async def _states(client):
     return [condition(each)[0] for each in (await client.list(RESOURCEBINDINGS)).items]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)  # four processes, on a machine that may be busy
 async def test_killed_between_decision_and_binding_then_a_burst_and_nothing_is_overcommitted(
     tmp_path, capsys

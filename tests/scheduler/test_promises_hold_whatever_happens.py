@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -119,6 +120,7 @@ async def _do(stage, leader, operation):
                 leader.trouble(faults.late_events("scheduler", times=values[0], seconds=values[1]))
 
 
+@pytest.mark.long
 @settings(max_examples=12)
 @given(_lives)
 def test_nobody_gets_more_than_there_is_and_everything_settles(life):

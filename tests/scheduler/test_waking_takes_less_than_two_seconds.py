@@ -38,6 +38,7 @@ async def widened_requirements(member):
     await member.patch(NODEPOOLS, "general", {"spec": spec})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("appears", [raised_limits, added_pool, widened_requirements])
 @pytest.mark.parametrize("waited", [0.0, 1.1])
 def test_room_that_appears_is_used_within_two_seconds(appears, waited):

@@ -131,6 +131,7 @@ def test_quantiles_of_little_and_nothing():
     assert quantile([1.0, 2.0, 3.0, 4.0], 0.5) == 3.0
 
 
+@pytest.mark.long
 def test_measuring_begins_where_the_scenario_says(run):
     whole, _ = run
     [named] = scenario("measureFrom: 12m\n")

@@ -49,6 +49,7 @@ def test_replicas_are_placed_where_gpus_could_be_bought_and_each_gets_one(play):
     assert figures["gpuUse"] == 100
 
 
+@pytest.mark.long
 def test_a_limit_that_is_raised_lets_in_what_waited_and_nothing_waits_inside(play):
     figures = play("pool-limits", "45m")
     assert figures["podsBound"] == 40
@@ -56,6 +57,7 @@ def test_a_limit_that_is_raised_lets_in_what_waited_and_nothing_waits_inside(pla
     assert figures["pendingMost"] < 120  # half an hour was waited for the limit, not by pods
 
 
+@pytest.mark.long
 def test_what_a_cloud_out_of_stock_cannot_start_is_placed_elsewhere_once(play):
     figures = play("shortage-and-descheduler", "40m")
     assert figures["refused"] > 0
@@ -63,6 +65,7 @@ def test_what_a_cloud_out_of_stock_cannot_start_is_placed_elsewhere_once(play):
     assert figures["pendingEnd"] == 0
 
 
+@pytest.mark.long
 def test_nodes_come_go_and_come_back(play):
     figures = play("out-in-and-out-again", "130m")
     assert (figures["launched"], figures["nodesRemoved"], figures["nodesEnd"]) == (7, 3, 4)
@@ -70,6 +73,7 @@ def test_nodes_come_go_and_come_back(play):
     assert figures["evictions"] == 0
 
 
+@pytest.mark.long
 def test_without_protection_the_same_room_is_given_away_twice_and_with_it_never():
     kept, missed = part_of("regions-by-room", "5m30s", "protected")
     given_twice, missed_too = part_of("regions-by-room", "5m30s", "unprotected")
@@ -81,6 +85,7 @@ def test_without_protection_the_same_room_is_given_away_twice_and_with_it_never(
     assert bought[-1] > 0
 
 
+@pytest.mark.long
 def test_pools_are_used_by_weight_and_another_zone_follows_one_that_fails():
     result, missed = part_of("several-pools", "23m")
     assert missed == []  # among it: someone was drained from spot, someone was lost with the zone
@@ -95,6 +100,7 @@ def test_pools_are_used_by_weight_and_another_zone_follows_one_that_fails():
     assert {each["t"] // 60 for each in decided(result, "lost")} <= {21, 22}
 
 
+@pytest.mark.long
 def test_a_fraction_brings_one_node_for_each_need_whatever_fails():
     result, _ = part_of("gpu-fractions", "60m")
     figures = result.figures
@@ -106,6 +112,7 @@ def test_a_fraction_brings_one_node_for_each_need_whatever_fails():
     assert figures["leftovers"] == figures["pendingEnd"] == 0
 
 
+@pytest.mark.long
 def test_model_servers_follow_their_load_in_two_regions_through_an_interruption_and_slow_devices():
     result, _ = part_of("inference", "26m")
     figures = result.figures
@@ -119,6 +126,7 @@ def test_model_servers_follow_their_load_in_two_regions_through_an_interruption_
     assert figures["gpuUse"] > 99
 
 
+@pytest.mark.long
 def test_the_eager_policy_disturbs_and_saves_the_careful_ones_do_not():
     results = {
         name: part_of("consolidation-policies", "30m", name, measure_from="0s")[0].figures
@@ -133,6 +141,7 @@ def test_the_eager_policy_disturbs_and_saves_the_careful_ones_do_not():
     assert all(result["stuckMost"] == result["overfull"] == 0 for result in results.values())
 
 
+@pytest.mark.long
 def test_pods_of_a_trace_get_what_they_need_and_it_is_given_back():
     trace = msgspec.structs.replace(read_scenario(FOLDER / "trace.yaml")[0].scenario.traces[0], limit=20)
     result, missed = part_of("trace", "4h", traces=[trace])
@@ -144,6 +153,7 @@ def test_pods_of_a_trace_get_what_they_need_and_it_is_given_back():
     assert figures["evictions"] == 0
 
 
+@pytest.mark.long
 def test_who_knows_the_plan_pays_less_and_sees_what_is_billed():
     """Four hours of thirty days: the plan's family is listed dearer, and costs nothing more."""
     known, missed = part_of("shared-plan", "4h", "contract known", measure_from="2h")

@@ -28,6 +28,8 @@ from karpool_fleet.simulation.replay import read_recording, read_snapshot
 from karpool_fleet.simulation.scenario_file import parse_scenario
 from tests.simulation.small import POOL
 
+pytestmark = pytest.mark.long
+
 SETTLE = 600.0  # so that recording begins with nodes and pods
 DAY = (
     """\

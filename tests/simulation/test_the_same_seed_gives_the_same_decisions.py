@@ -23,6 +23,7 @@ def start(folder: Path, name: str, hash_seed: str, seed: int) -> "subprocess.Pop
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)  # three processes that simulate a quarter of an hour of all controllers
 def test_every_byte_of_log_and_report_is_the_same_and_another_seed_is_another_run(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(text())

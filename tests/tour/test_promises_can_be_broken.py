@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from karpool_fleet.tour.chapter import ChapterOutcome
 from karpool_fleet.tour.stage import TourStage
 from karpool_fleet.tour.tour import CHAPTERS, play
@@ -15,6 +17,7 @@ DEAF = {
 }
 
 
+@pytest.mark.long
 def test_nothing_is_kept_by_a_fleet_without_controllers(tmp_path: Path) -> None:
     async def story(stage: TourStage) -> list[ChapterOutcome]:
         servers = stage.fleet.api_servers

@@ -49,6 +49,7 @@ def is_open(address: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
+@pytest.mark.long
 def test_every_promise_of_the_tour_is_kept_and_nothing_is_left_behind(tmp_path: Path) -> None:
     with started(
         tmp_path, "-o", "json", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -72,6 +73,7 @@ def test_every_promise_of_the_tour_is_kept_and_nothing_is_left_behind(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_ended_half_way_it_leaves_nothing(tmp_path: Path) -> None:
     with started(
         tmp_path, "--chapter", "stock-out", stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -87,6 +89,7 @@ def test_ended_half_way_it_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_in_a_terminal_it_stays_for_kubectl_and_the_browser(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     try:

@@ -23,6 +23,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600)  # processes, on a machine that may be busy; waiting costs nothing when all is well
 @pytest.mark.parametrize(("cast", "seed", "kills", "pauses"), PIECES)
 async def test_whatever_happens_to_processes_nothing_is_done_twice_lost_or_left(

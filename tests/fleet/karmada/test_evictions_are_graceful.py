@@ -146,6 +146,7 @@ async def taint(world: Fleet, cluster: str) -> None:
     await world.admin.patch(CLUSTERS, cluster, {"spec": {"taints": taints}})
 
 
+@pytest.mark.long
 def test_a_tainted_cluster_is_emptied_after_its_replacement_is_healthy() -> None:
     async def story() -> None:
         async with fleet("east", "west", decide=in_one) as world:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any
 
+import pytest
+
 from karpool.model.karpenter.objects import INITIALIZED, TERMINATION_FINALIZER
 from karpool.model.kubernetes.api_resources import NODECLAIMS, PODS
 from karpool.model.kubernetes.node import INSTANCE_TYPE
@@ -83,6 +85,7 @@ def moment(number: int) -> str:
     return "before" if number % 2 else "after"
 
 
+@pytest.mark.long
 def test_while_nodes_are_bought() -> None:
     async def story(stage: Stage, number: int) -> None:
         stage.cluster.faults.crash_at_write("karpenter", number, when=moment(number))
@@ -92,6 +95,7 @@ def test_while_nodes_are_bought() -> None:
     assert crash_everywhere(story) > 20
 
 
+@pytest.mark.long
 def test_while_nodes_are_drained() -> None:
     async def story(stage: Stage, number: int) -> None:
         await scale_up(stage)

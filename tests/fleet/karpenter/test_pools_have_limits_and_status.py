@@ -33,6 +33,7 @@ class Onlooker:
         await asyncio.Event().wait()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("limits", "nodes"), [({"cpu": "20"}, 3), ({"nodes": "2"}, 2), ({"cpu": "16", "memory": "40Gi"}, 2)]
 )
@@ -54,6 +55,7 @@ def test_a_pool_is_filled_up_to_its_limits_and_never_beyond(limits: dict[str, st
     assert all(total.get(name, 0) <= most for total in seen for name, most in allowed.items())
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(
     cpus=st.lists(st.sampled_from(["300m", "1", "1500m", "3", "7"]), min_size=1, max_size=25),

@@ -156,6 +156,7 @@ def test_pods_on_a_node_that_vanished_are_removed_but_not_if_it_comes_back() -> 
     assert run_manual(story()) == (1, 1, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_at_any_write_each_node_still_has_one_pod_and_never_two(when: str) -> None:
     async def story(kill_at: int) -> tuple[bool, int, list[str], set[str]]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ BOUNDS = st.builds(
 ).map(lambda b: replace(b, unavailable=min(b.desired, max(b.unavailable, 0 if b.surge else 1))))
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(bounds=BOUNDS, choices=st.lists(st.integers(0, 5), min_size=400, max_size=400), data=st.data())
 def test_every_rollout_ends_and_keeps_its_bounds_on_the_way(
