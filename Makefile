@@ -37,7 +37,7 @@ test: setup-dev ## run the tests that take no longer than a few seconds each
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not long"
 
 test-long: setup-dev ## run the other tests: crashes at every write, whole days, real processes
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m long
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --timeout 300 -m long
 
 explore: setup-dev ## run the tests with new random examples in every property
 	@KARPOOL_EXPLORE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal

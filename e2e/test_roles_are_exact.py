@@ -18,6 +18,8 @@ ELSEWHERE = {
     ("", "gcenodeclasses.karpenter.k8s.gcp"): "the cloud here is Karpenter's kwok provider",
     ("", "gpus.tensor-fusion.ai"): "no cluster here has TensorFusion's kinds",
     ("", "gpuresourcequotas.tensor-fusion.ai"): "the same",
+    ("", "gpus/status.tensor-fusion.ai"): "the same",
+    ("", "gpuresourcequotas/status.tensor-fusion.ai"): "the same",
     ("", "patch events"): "no scenario is long enough to say the same twice",
     ("", "watch devicetaintrules.resource.k8s.io"): "listed in vain: an alpha kind that is not served here",
     ("scheduler-ours", "get resourcebindings.work.karmada.io"): "only after a conflict",
