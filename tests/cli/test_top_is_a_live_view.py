@@ -96,7 +96,10 @@ def test_sixty_columns_still_show_every_share_and_price():
 
 def test_numbers_begin_with_the_largest_and_names_with_the_first():
     nodes = [node("b", cpu=100, price=0.3), node("a", cpu=900, price=0.2), node("c", cpu=500, price=0.1)]
-    names = lambda position: "".join(n.name for n in ordered(nodes, position))  # noqa: E731
+
+    def names(position):
+        return "".join(node.name for node in ordered(nodes, position))
+
     assert names(ViewPosition()) == "abc"
     assert names(ViewPosition(reverse=True)) == "cba"
     assert names(ViewPosition(sort=4)) == "acb"

@@ -320,3 +320,31 @@ def test_the_report_shows_what_was_beside_what_would_have_been(day, capsys):
         flags = ["--duration", "5m", "--variant", "Balanced", "-o", form]
         assert run(["simulate", "--replay", str(day), *flags], "karpool") == 0
         assert "recorded" in capsys.readouterr().out.lower()
+
+
+def test_a_cluster_that_does_not_answer_is_said_at_once(tmp_path, capsys):
+    config = tmp_path / "config"
+    config.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: far\n"
+        "clusters: [{name: far, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "users: [{name: me, user: {}}]\n"
+        "contexts: [{name: far, context: {cluster: far, user: me}}]\n"
+    )
+    output = tmp_path / "out.gz"
+    assert run(["record", "--kubeconfig", str(config), "--out", str(output)], "karpool") == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("length", ["0s", "soon"])
+def test_a_length_that_is_none_is_wrong_usage(length, tmp_path, capsys):
+    assert run(["record", "--out", str(tmp_path / "x"), "--for", length], "karpool") == 2
+    assert "--for" in capsys.readouterr().err
+
+
+def test_what_is_no_recording_is_not_replaced(tmp_path, capsys):
+    diary = tmp_path / "diary.txt"
+    diary.write_text("dear diary")
+    assert run(["record", "--out", str(diary)], "karpool") == 1
+    assert "is no recording" in capsys.readouterr().err
+    assert diary.read_text() == "dear diary"

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from karpool.kube.snapshots.recording import KEPT_METADATA
 from karpool.model.catalogue.catalogue import Catalogue, capacity_type_of
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import NODEPOOL, ON_DEMAND, TERMINATION_FINALIZER, NodePool
@@ -51,16 +52,6 @@ NODE_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "de
 
 RUNS_ON = str(10 * 365 * 86_400)  # seconds that a pod runs whose end nobody knows
 _ENDED = ("Succeeded", "Failed")
-_METADATA = (
-    "name",
-    "namespace",
-    "uid",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "creationTimestamp",
-)
 
 
 @dataclass
@@ -142,7 +133,7 @@ def _metadata(obj: Object) -> Mapping[str, Any]:
 
 
 def _without_server_fields(obj: Object, taken_at: float, now: float) -> Object:
-    metadata = {key: obj["metadata"][key] for key in _METADATA if key in obj["metadata"]}
+    metadata = {key: obj["metadata"][key] for key in KEPT_METADATA if key in obj["metadata"]}
     metadata.setdefault("creationTimestamp", "")
     # Whoever else would take a finalizer away is not here.
     metadata["finalizers"] = [

@@ -35,7 +35,7 @@ from karpool_fleet.clusters.restored import NODE_CLASS, RUNS_ON
 from karpool_fleet.clusters.strict_file import FleetError
 from karpool_fleet.kubelet.kubelet import RUN_SECONDS
 from karpool_fleet.simulation.figures import FIGURES, FigureSeries, Result
-from karpool_fleet.simulation.scenario_file import Named, Scenario, Variant
+from karpool_fleet.simulation.scenario_file import Named, Scenario, Variant, merged
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]  # kind, namespace, name
@@ -91,7 +91,11 @@ class Replay:
     notes: list[str] = field(default_factory=list)
 
     def named(self) -> list[Named]:
-        return [Named(variant.name, _with(self.scenario, variant)) for variant in self.scenario.variants]
+        document = msgspec.to_builtins(self.scenario)
+        return [
+            Named(variant.name, msgspec.convert(merged(document, variant.set), Scenario))
+            for variant in self.scenario.variants
+        ]
 
 
 def read_snapshot(path: Path, catalogue: Path | None = None, *, region: str = "") -> Replay:
@@ -162,12 +166,6 @@ def _scenario(
             for policy in POLICIES
         ],
     )
-
-
-def _with(scenario: Scenario, variant: Variant) -> Scenario:
-    consolidator = variant.set["controllers"]["consolidator"]
-    merged = {**scenario.controllers["consolidator"], **consolidator}
-    return msgspec.structs.replace(scenario, controllers={"consolidator": merged})
 
 
 # What people did

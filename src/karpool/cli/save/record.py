@@ -16,6 +16,7 @@ from karpool.cli.output.text import emit, note, pluralize
 from karpool.kube.clock import Clock
 from karpool.kube.snapshots.recording import (
     FORMAT,
+    REQUIRED,
     VERSION,
     Recorder,
     RecordingHeader,
@@ -118,6 +119,9 @@ async def _listed(clock: Clock, informers: InformerSet, stop: Stop) -> bool:
     """Waits until every kind that can be read was read once; whether asked to stop before."""
     deadline = clock.monotonic() + LIST_SECONDS
     while (missing := informers.not_ready()) is not None:
+        for informer in informers.informers:
+            if informer.resource in REQUIRED and informer.last_error is not None:
+                raise informer.last_error  # as every other command does, instead of trying for two minutes
         if clock.monotonic() > deadline:
             raise CommandFailed(f"{missing}; grant get, list and watch, and try again")
         if await stop.sleep(POLL_SECONDS):

@@ -31,9 +31,9 @@ from karpool.model.kubernetes.times import parse_rfc3339
 FORMAT = "karpool-recording"
 VERSION = 1
 # Without nodes and pods there is nothing to play again; a cluster may do without the others.
-_REQUIRED = (api.NODES, api.PODS)
+REQUIRED = (api.NODES, api.PODS)
 RECORDED = (
-    *_REQUIRED,
+    *REQUIRED,
     api.NAMESPACES,
     api.NODEPOOLS,
     api.NODECLAIMS,
@@ -50,7 +50,7 @@ RECORDED = (
     api.PVS,
     api.STORAGECLASSES,
 )
-_METADATA = (
+KEPT_METADATA = (
     "name",
     "namespace",
     "uid",
@@ -117,8 +117,8 @@ class Recorder:
                 dict,
                 _KindSink(self, resource),
                 LIVE_PODS if resource == api.PODS else ALL,
-                optional=resource not in _REQUIRED,
-                refines=resource not in _REQUIRED,
+                optional=resource not in REQUIRED,
+                refines=resource not in REQUIRED,
             )
             for resource in RECORDED
         ]
@@ -179,7 +179,7 @@ def _name(resource: ApiResource, change: ObjectChange[Object]) -> RecordedName:
 def essentials(resource: ApiResource, obj: Object) -> Object:
     """What a recording keeps of an object."""
     cleaned = redact(obj)
-    metadata = {key: value for key in _METADATA if (value := cleaned.get("metadata", {}).get(key))}
+    metadata = {key: value for key in KEPT_METADATA if (value := cleaned.get("metadata", {}).get(key))}
     annotations = metadata.get("annotations")
     if isinstance(annotations, dict):
         metadata["annotations"] = {
