@@ -58,6 +58,7 @@ async def _dying(p: Play, story: Story, number: int, when: str) -> tuple[int, li
     return p.stage.crashes, [record.phase for record in records], sizes
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from karpool.cli.cluster_source import list_cluster, load_cluster
 from karpool.cli.inspect.capacity import ASPECTS, Workload, question_of, requirements_of
 from karpool.cli.options.cluster import ClusterOptions
@@ -16,6 +18,7 @@ from karpool_fleet.clusters.fleet_file import StaticNodes
 from tests.fleet.living import deployment, play, pool, ready, until
 
 
+@pytest.mark.long
 def test_live_and_file_agree_while_nodes_come_up(tmp_path: Path) -> None:
     workload = Workload(components_of({**deployment("more", 3, cpu="1"), "kind": "Deployment"}))
 

@@ -21,6 +21,7 @@ def limited() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "stdin"),
     [

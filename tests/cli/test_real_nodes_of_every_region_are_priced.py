@@ -54,6 +54,7 @@ def cluster(name, region):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("maker", "region"), PLACES)
 def test_top_plan_and_capacity_are_priced(answer, tmp_path, maker, region):
     kind, objects = cluster(maker, region)

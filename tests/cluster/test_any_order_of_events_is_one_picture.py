@@ -189,6 +189,7 @@ def shown(snapshot):
     }
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(LIVES)
 def test_any_order_of_events_equals_the_load_of_the_final_objects(life):

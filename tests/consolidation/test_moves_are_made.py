@@ -90,6 +90,7 @@ def test_an_empty_node_goes() -> None:
     play(story)
 
 
+@pytest.mark.long
 def test_pod_and_pool_budgets_hold_at_every_write() -> None:
     async def story(p: Play) -> None:
         await p.half_empty(6, budgets=[{"nodes": "1"}])

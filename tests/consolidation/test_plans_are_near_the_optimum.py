@@ -24,6 +24,9 @@ class CountedPackings:
         return self._pack(*arguments)
 
 
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture(scope="module")
 def packings() -> Iterator[CountedPackings]:
     with pytest.MonkeyPatch.context() as patch:

@@ -76,6 +76,7 @@ def karpool(installed: Path, tmp_path: Path) -> Callable[..., subprocess.Complet
     return run
 
 
+@pytest.mark.long
 def test_the_wheel_of_the_whole_checkout_has_both_packages(tmp_path: Path) -> None:
     assert packages(wheel(ROOT, tmp_path)) == {"karpool", "karpool_fleet"}
 
@@ -86,6 +87,7 @@ def test_help_names_every_command(karpool) -> None:
     assert "plan" in done.stdout and "simulate" in done.stdout
 
 
+@pytest.mark.long
 def test_planning_and_capacity_work(karpool, tmp_path: Path) -> None:
     objects = flat(pool(), node("a"), node("b"), pod("a-1", "a"), pod("b-1", "b"))
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all(objects))
@@ -109,6 +111,7 @@ def test_planning_and_capacity_work(karpool, tmp_path: Path) -> None:
     assert capacity.returncode == 0, capacity.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command", ["estimator", "scheduler", "descheduler", "cluster-summary", "consolidator", "gpu-scaler"]
 )
@@ -117,6 +120,7 @@ def test_controllers_start_as_far_as_their_help(karpool, command: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments", [("up",), ("cluster", "start"), ("apiserver", "--help"), ("simulate", "day.yaml")]
 )

@@ -1,5 +1,6 @@
 """Pools and offerings that do not deliver stop counting, and get another chance."""
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -163,6 +164,7 @@ def test_a_pool_that_is_gone_is_forgotten():
     assert failures.current(101.0) == []
 
 
+@pytest.mark.long
 def test_offerings_do_not_pile_up():
     failures = LaunchFailures()
     for number in range(30_000):
@@ -249,6 +251,7 @@ def test_of_very_many_offerings_the_oldest_refusals_are_forgotten():
     assert len(kept) == 10_000 and "t20000" in kept and "t0" not in kept
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(st.lists(news, max_size=12), moments)
 def test_what_is_probed_is_not_out_at_the_same_time(observations, now):

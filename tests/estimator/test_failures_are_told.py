@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from karpool.estimator.serving.failure_reporting import FAILED, FailureGauges, report_failures, reporting
@@ -11,6 +12,7 @@ from tests.estimator.watching import asking, karpenter
 from tests.fleet.living import deployment, play, pool, until
 
 
+@pytest.mark.long
 def test_an_empty_shelf_shows_in_metrics_and_on_the_pool():
     async def story(cluster):
         cluster.cloud.stock_out("m5.xlarge")

@@ -212,6 +212,7 @@ def test_an_answer_never_counts_a_node_twice_while_it_comes_up():
     play(story, pool("default", limits={"cpu": "16"}, type=["m5.xlarge"]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_promised_is_placed(seed):
     """Random pools, limits and pods: a Deployment of exactly the promised size always becomes ready."""

@@ -151,6 +151,7 @@ def test_a_restart_in_between_counts_nothing_twice(tmp_path: Path) -> None:
     assert cluster.value(f"{SECONDS}_count", pool="shared", stage="handoff") == 1
 
 
+@pytest.mark.long
 def test_a_machine_that_does_not_start_is_an_alarm(tmp_path: Path) -> None:
     cluster = MeasuredCluster()
     cluster.add_worker("small")
@@ -164,6 +165,7 @@ def test_a_machine_that_does_not_start_is_an_alarm(tmp_path: Path) -> None:
     assert "KarpoolSmartPodPendingTooLong" in firing(cluster, tmp_path)
 
 
+@pytest.mark.long
 def test_claims_that_get_lost_are_an_alarm(tmp_path: Path) -> None:
     cluster = MeasuredCluster()
     cluster.add_worker("small")
@@ -177,6 +179,7 @@ def test_claims_that_get_lost_are_an_alarm(tmp_path: Path) -> None:
     assert "KarpoolNodeClaimFailureRateHigh" in firing(cluster, tmp_path)
 
 
+@pytest.mark.long
 def test_nodes_that_come_late_are_an_alarm(tmp_path: Path) -> None:
     cluster = MeasuredCluster()
     cluster.add_worker("small")
@@ -193,6 +196,7 @@ def test_nodes_that_come_late_are_an_alarm(tmp_path: Path) -> None:
     assert "KarpoolScalingResponseTooLong" in firing(cluster, tmp_path)
 
 
+@pytest.mark.long
 def test_a_smart_pod_that_does_not_go_is_an_alarm(tmp_path: Path) -> None:
     cluster = MeasuredCluster()
     uid = cluster.add_worker("small")

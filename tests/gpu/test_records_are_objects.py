@@ -78,6 +78,7 @@ def stored(record: ScaleUpRecord) -> dict[str, object]:
     return {**found, "status": scale_up_object.to_status(record)}
 
 
+@pytest.mark.long
 @given(_RECORDS)
 def test_what_is_written_is_what_is_read(record: ScaleUpRecord) -> None:
     assert scale_up_object.from_object(stored(record)) == record

@@ -288,6 +288,7 @@ def _writes_of_one_story() -> int:
     return cluster.writes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["before", "after", "conflict", "fail"])
 def test_at_every_write_something_goes_wrong_and_it_ends_the_same(kind: str) -> None:
     for number in range(1, _writes_of_one_story() + 1):

@@ -230,7 +230,7 @@ def sum_of(amounts):
 
 
 LedgerLife.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
-TestLedgerLife = LedgerLife.TestCase
+TestLedgerLife = pytest.mark.long(LedgerLife.TestCase)
 
 
 def test_a_released_pod_is_not_allocated_again():

@@ -126,6 +126,7 @@ def test_a_gang_starts_together_on_several_nodes() -> None:
     tell(story, gpu_pool("gpu", "g6.xlarge"))
 
 
+@pytest.mark.long
 def test_the_request_vanishes_and_so_does_everything_made_for_it() -> None:
     async def story(told: Story) -> None:
         await told.add(worker("brief"))

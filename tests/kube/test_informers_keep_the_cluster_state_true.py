@@ -187,6 +187,7 @@ async def freshly_listed(client):
     return state.snapshot()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 async def test_after_any_writes_informers_and_a_fresh_list_agree(client, seed):
     writer = Writer(client, seed)

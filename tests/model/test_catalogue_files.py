@@ -48,6 +48,7 @@ def test_every_region_is_shipped_in_less_than_one_megabyte() -> None:
     assert sum(sizes) < 1_000_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("region", shipped_regions())
 def test_every_shipped_type_can_be_used(region: str) -> None:
     found = load_shipped(region)
@@ -148,6 +149,7 @@ def test_a_slice_of_a_device_has_a_slice_of_its_compute() -> None:
     assert third.vram_bytes == 8192 * MIB
 
 
+@pytest.mark.long
 def test_a_type_whose_size_nobody_publishes_is_priced_and_learnt() -> None:
     found = load_shipped("eastus")
     unsized = next(

@@ -165,6 +165,7 @@ def test_promises_of_the_same_shape_cost_exactly_as_many_as_they_are(world, prom
     assert sum(each.nodes for each in after) <= sum(each.nodes for each in before)
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(worlds(), st.lists(st.integers(0, 3), min_size=4, max_size=4))
 def test_every_set_that_is_counted_is_placed(world, replicas):
@@ -177,6 +178,7 @@ def test_every_set_that_is_counted_is_placed(world, replicas):
     assert packed(world, wanted)[0] == [count for _, count in wanted]
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(worlds(), st.integers(1, 3), st.integers(1, 3))
 def test_identical_shapes_in_two_components_count_as_in_one(world, first, second):

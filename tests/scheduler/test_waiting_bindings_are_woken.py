@@ -196,6 +196,7 @@ async def test_callers_that_wait_are_bounded_and_others_still_answered():
     assert await waiting.await_room(b"\x0a\x01m", Call())  # a place is free again
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("data", [b"\xff", b"", b"\x0a\x05other"])
 async def test_requests_that_cannot_be_served_are_refused(data):
     with pytest.raises(Aborted):

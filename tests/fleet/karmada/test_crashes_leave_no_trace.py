@@ -117,6 +117,7 @@ def test_the_undisturbed_end_is_the_one_meant(undisturbed: Object) -> None:
     assert len(undisturbed["works.work.karmada.io"]) == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 7, 9, 12, 14])
 def test_everybody_dying_at_a_write_changes_nothing_in_the_end(
@@ -171,6 +172,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert run_manual(story()) == run_manual(story())
 
 
+@pytest.mark.long
 def test_lost_events_and_cut_watches_are_survived(undisturbed: Object) -> None:
     async def story() -> Object:
         async with fleet("east", "west", lively=False, settings=SETTINGS) as world:

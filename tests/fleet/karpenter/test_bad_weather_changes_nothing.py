@@ -40,6 +40,7 @@ async def clear(stage: Stage) -> None:
     await stage.empty()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind",
     ["errors", "conflicts", "throttling", "lost answers", "slow writes", "late events", "repeated events"],

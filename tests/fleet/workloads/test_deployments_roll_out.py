@@ -229,6 +229,7 @@ def test_a_deployment_adopts_what_an_orphaning_left() -> None:
     assert before == after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("component", CONTROLLERS)
 def test_killed_after_any_write_a_rollout_ends_the_same_and_stays_within_bounds(component: str) -> None:
     async def story(kill_at: int) -> tuple[bool, Any]:
