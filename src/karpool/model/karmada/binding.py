@@ -7,6 +7,7 @@ that cannot be used, so that the one binding can be told and the others go on.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -290,11 +291,12 @@ def read_binding(raw: Mapping[str, Any]) -> Binding:
     meta, spec, status = wire.metadata, wire.spec, wire.status or _Status()
     _check(spec)
     groups = spec.workload_affinity_groups or _AffinityGroups()
+    placement, raw_placement = _placement(spec.placement)
     return Binding(
         key=key_of(raw),
         template=WorkloadTemplate(*msgspec.structs.astuple(spec.resource)),
-        placement=_placement(spec.placement),
-        raw_placement=spec.placement or {},
+        placement=placement,
+        raw_placement=raw_placement,
         replicas=spec.replicas,
         requirements=_requirements(spec.replica_requirements, "spec.replicaRequirements"),
         components=_components(spec.components or []),
@@ -343,26 +345,43 @@ def _check(spec: _Spec) -> None:
             raise Invalid(path, replicas, "must not be negative")
 
 
-def _placement(raw: Mapping[str, Any] | None) -> KarmadaPlacement:
+# Thousands of bindings come from a few policies and templates: equal ones are read once and kept once.
+_SHARED_MAX = 4096
+
+
+def _placement(raw: Mapping[str, Any] | None) -> tuple[KarmadaPlacement, Mapping[str, Any]]:
+    """What is read, and what it was read from."""
     try:
-        return read_placement(raw)
+        return _shared_placement(msgspec.json.encode(raw or {}))
     except Invalid as error:
         raise error.at("spec.placement") from None
+
+
+@lru_cache(_SHARED_MAX)
+def _shared_placement(encoded: bytes) -> tuple[KarmadaPlacement, Mapping[str, Any]]:
+    raw = msgspec.json.decode(encoded)
+    return read_placement(raw), raw
 
 
 def _requirements(wire: _Requirements | None, path: str) -> ReplicaRequirements | None:
     if wire is None:
         return None
+    try:
+        return _shared_requirements(msgspec.json.encode(wire))
+    except Invalid as error:
+        raise error.at(path) from None
+
+
+@lru_cache(_SHARED_MAX)
+def _shared_requirements(encoded: bytes) -> ReplicaRequirements:
+    wire = msgspec.json.decode(encoded, type=_Requirements)
     claim, where = wire.node_claim, None
     if claim is not None:
         where = ReplicaNodeClaim(
             claim.node_selector or {}, claim.hard_node_affinity, tuple(claim.tolerations or ())
         )
     request = {name: str(amount) for name, amount in (wire.resource_request or {}).items()}
-    try:
-        return requirements(request, where, wire.namespace, wire.priority_class_name)
-    except Invalid as error:
-        raise error.at(path) from None
+    return requirements(request, where, wire.namespace, wire.priority_class_name)
 
 
 def _components(wire: list[_Component]) -> tuple[Component, ...]:

@@ -73,13 +73,22 @@ class ResourceSummary:
     allocating: Mapping[str, int] = field(default_factory=dict)
     has_modelings: bool = False  # the member reports nodes by grade
     grades: tuple[NodeGrade, ...] | None = None  # ascending; None: the cluster has no models
+    _free: Mapping[str, int] = field(init=False)  # every decision asks for it
+
+    def __post_init__(self) -> None:
+        names = {*self.allocatable, *self.allocated, *self.allocating}
+        free = {
+            name: self.allocatable.get(name, 0) - self.allocated.get(name, 0) - self.allocating.get(name, 0)
+            for name in names
+        }
+        object.__setattr__(self, "_free", free)
 
     @property
     def has_models(self) -> bool:
         return self.has_modelings and self.grades is not None
 
     def free(self, name: str) -> int:
-        return self.allocatable.get(name, 0) - self.allocated.get(name, 0) - self.allocating.get(name, 0)
+        return self._free.get(name, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,7 @@ cluster; anything else only has places.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from karpool.model.karmada.binding import Binding, TargetCluster, TargetComponent
 from karpool.scheduler.cycle.settings import SchedulingSettings
@@ -67,7 +68,7 @@ def desired_of(binding: Binding, targets: Iterable[TargetCluster]) -> dict[str, 
         if target.name in desired:
             continue  # the first entry of a name counts
         if not binding.components or is_divided(binding):
-            desired[target.name] = (target.replicas,)
+            desired[target.name] = _one(target.replicas)
         else:
             replicas_by_component = {component.name: component.replicas for component in target.components}
             desired[target.name] = tuple(
@@ -75,3 +76,9 @@ def desired_of(binding: Binding, targets: Iterable[TargetCluster]) -> dict[str, 
                 for component in binding.components
             )
     return {name: amounts for name, amounts in desired.items() if any(amounts)}
+
+
+@lru_cache(1024)
+def _one(replicas: int) -> Amounts:
+    """The amounts of a single component; there are thousands, and most are small and alike."""
+    return (replicas,)

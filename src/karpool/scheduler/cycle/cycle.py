@@ -52,6 +52,9 @@ class AvailabilitySource(Protocol):
         """How many more replicas each of the clusters takes, promises to others taken off. Never raises,
         and answers for every cluster. `fresh`: no answer of before will do."""
 
+    def asks(self, clusters: Sequence[MemberCluster]) -> bool:
+        """Whether `gather` waits for anybody's answer about these; otherwise it counts here, at once."""
+
     def held(self) -> frozenset[str]:
         """Clusters that were lost a moment ago: nothing is to be moved off them yet."""
 
@@ -150,6 +153,8 @@ class SchedulingCycle:
                 return await self._decide(key, answers)
 
     async def _gather_ahead(self, key: BindingKey) -> dict[str, _Answer]:
+        if not self._availability.asks(self._stores.clusters.all()):
+            return {}  # it would only be counted twice
         state = self._read(key, {})
         if state is None or state.trigger.action is not TriggerAction.SCHEDULE:
             return {}
@@ -160,8 +165,9 @@ class SchedulingCycle:
     async def _decide(self, key: BindingKey, answers: dict[str, _Answer]) -> CycleResult | None:
         self._decisions += 1
         timing = self._timing if self._decisions % EVERY == 0 else None
+        state: _CycleState | None = None
         while True:
-            state = self._read(key, answers, timing)  # steps 1 and 2
+            state = self._read(key, answers, timing, state)  # steps 1 and 2
             if state is None:
                 return None
             if state.trigger.action is not TriggerAction.SCHEDULE:
@@ -181,17 +187,32 @@ class SchedulingCycle:
             answers = state.answers
 
     def _read(
-        self, key: BindingKey, answers: Mapping[str, _Answer], timing: PluginTimer | None = None
+        self,
+        key: BindingKey,
+        answers: Mapping[str, _Answer],
+        timing: PluginTimer | None = None,
+        before: _CycleState | None = None,
     ) -> _CycleState | None:
-        """The binding and the clusters as they are at this instant, with the answers that still hold."""
+        """The binding and the clusters as they are at this instant, with the answers that still hold.
+
+        `before`: what was read a moment ago; a plan of the same binding and clusters is taken over.
+        """
         version = self._stores.bindings.get(key)
         if version is None or version.binding is None:
             return None
         binding = version.binding
-        schedule_trigger, plan = plan_for(self._stores, binding, self._settings, timing=timing)
+        if before is not None and self._is_unchanged(before, binding):
+            schedule_trigger, plan = before.trigger, before.plan
+        else:
+            schedule_trigger, plan = plan_for(self._stores, binding, self._settings, timing=timing)
         cooling_seconds = cool_down.cooling(binding.annotations, self._stores.clock.now())
         valid = {name: answer for name, answer in answers.items() if self._is_valid(answer)}
         return _CycleState(binding, schedule_trigger, plan, cooling_seconds, valid)
+
+    def _is_unchanged(self, state: _CycleState, binding: Binding) -> bool:
+        """Where other bindings matter (workload affinity), nothing is known to be unchanged."""
+        is_alone = not self._settings.workload_affinity
+        return is_alone and state.binding is binding and state.plan.clusters is self._stores.clusters.all()
 
     def _is_held(self, state: _CycleState) -> bool:
         """Nothing is moved off a cluster that was lost a moment ago."""

@@ -13,7 +13,7 @@ from karpool.scheduler.cycle import plugins as all_plugins
 from karpool.scheduler.cycle.decision import NotScheduled
 from karpool.scheduler.cycle.plugins import Check, Score
 
-EVERY = 10  # of so many decisions one is timed
+EVERY = 50  # of so many decisions one is timed: with 100 clusters that takes as long as the decision itself
 
 Step = Literal["Filter", "Score", "Select", "AssignReplicas"]
 STEPS: tuple[Step, ...] = ("Filter", "Score", "Select", "AssignReplicas")

@@ -86,6 +86,13 @@ class AvailabilityReader:
             for cluster in clusters
         }
 
+    def asks(self, clusters: Sequence[MemberCluster]) -> bool:
+        """Whether an estimator has to be asked about any of these."""
+        if self._estimates is None:
+            return False
+        rooms = self._rooms
+        return rooms is None or not all(rooms.is_current(cluster.name) for cluster in clusters)
+
     async def estimated(self, binding: Binding, cluster: MemberCluster) -> int | None:
         """What the cluster's estimator says at this moment; None when it does not. Never raises."""
         if self._estimates is None:
@@ -142,6 +149,8 @@ def merge(parts: Sequence[EstimatePart], rule: EstimateMergeRule, replicas: int)
     """
     if replicas == 0:
         return ClusterAvailability(MANY, UNKNOWN, tuple(parts))
+    if len(parts) == 1 and (value := parts[0].value) is not None and 0 <= value < MANY:
+        return ClusterAvailability(value, parts[0].source, tuple(parts), parts[0].room)
     value_by_source = {
         part.source: min(part.value, MANY) for part in parts if part.value is not None and part.value >= 0
     }

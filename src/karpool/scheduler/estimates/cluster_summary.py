@@ -128,7 +128,10 @@ def _by_sums(summary: ResourceSummary, taken: Resources, needs: Iterable[tuple[s
     least = MANY
     for name, units in needs:
         free = summary.free(name) - taken.get(name, 0)
-        least = min(least, max(free, 0) // units)
+        if free < units:
+            return 0
+        if (count := free // units) < least:
+            least = count
     return least
 
 

@@ -8,7 +8,6 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterator
-from itertools import count
 
 from karpool.model.karmada.binding import BindingKey
 from karpool.model.karmada.replica_requirements import ReplicaRequirements
@@ -56,8 +55,9 @@ class PromiseIndex:
         # Promises with pods that the summary may not have counted yet.
         self._settling: dict[str, dict[BindingKey, Promise]] = {}
         self._summaries: dict[str, tuple[object, int]] = {}  # the last one, and how many came after the first
-        self._due: list[tuple[float, int, Promise]] = []
-        self._order = count()
+        # By the whole second in which they are looked at; most of thousands share one.
+        self._due: dict[float, list[Promise]] = {}
+        self._due_seconds: list[float] = []  # a heap
         self._changes: Counter[str] = Counter()
         self._clearings = 0
 
@@ -78,7 +78,7 @@ class PromiseIndex:
             self._settling.pop(promise.cluster, None)
 
     def clear(self) -> None:
-        for held in (self._held, self._sums, self._settling, self._due):
+        for held in (self._held, self._sums, self._settling, self._due, self._due_seconds):
             held.clear()
         self._clearings += 1
 
@@ -153,16 +153,17 @@ class PromiseIndex:
     def due(self, now: float) -> list[Promise]:
         """Those whose time may have come; each is to be looked at, and told of by `changed`."""
         due: list[Promise] = []
-        while self._due and self._due[0][0] <= now:
-            at, _, promise = heapq.heappop(self._due)
-            if promise.due_at == at:
-                promise.due_at = math.inf
-                if self.get(promise.cluster, promise.binding) is promise:
-                    due.append(promise)
+        while self._due_seconds and self._due_seconds[0] <= now:
+            at = heapq.heappop(self._due_seconds)
+            for promise in self._due.pop(at):
+                if promise.due_at == at:
+                    promise.due_at = math.inf
+                    if self.get(promise.cluster, promise.binding) is promise:
+                        due.append(promise)
         return due
 
     def next_due(self) -> float | None:
-        return self._due[0][0] if self._due else None
+        return self._due_seconds[0] if self._due_seconds else None
 
     def _schedule_check(self, promise: Promise, now: float) -> None:
         settles_at = promise.settles_at(now, self._lifetime.settle_seconds)
@@ -171,4 +172,7 @@ class PromiseIndex:
         at = math.ceil(at) if math.isfinite(at) else at
         if at < promise.due_at:
             promise.due_at = at
-            heapq.heappush(self._due, (at, next(self._order), promise))
+            if at not in self._due:
+                self._due[at] = []
+                heapq.heappush(self._due_seconds, at)
+            self._due[at].append(promise)

@@ -330,7 +330,7 @@ class PromiseLedger:
         if promise is None:
             promise = Promise(binding.key, cluster, binding.template, book.workload, before)
             promise.shrank = book.shrank_until.get(cluster, now) > now
-            more = tuple(map(sub, after, before))
+            more = tuple(map(sub, after, before)) if any(before) else after
             if min(more) >= 0:  # a first promise, as most are: nothing can be freed by it
                 promise.desired = after
                 promise.increments.append(PromiseIncrement(more, now))
