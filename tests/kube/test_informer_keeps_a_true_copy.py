@@ -454,3 +454,37 @@ def test_an_object_that_cannot_be_decoded_is_there_all_the_same(relist, known):
     assert [name for name, _ in told] == ["p"]
     assert b'"none"' in told[0][1]
     assert list(held) == [ObjectKey("default", "p")]
+
+
+class OfWholeKind(Unreadable):
+    """Also told of a kind that may not be listed."""
+
+    takes_whole_kind = True
+
+    def apply(self, changes):
+        self.told += [(change.type, change.key.name) for change in changes]
+
+
+def test_who_cares_is_told_of_a_kind_that_may_not_be_listed_and_when_it_may():
+    async def scenario():
+        server = TinyServer()
+        server.put(f"{PODS_OF}/p")
+        server.fault = lambda request: Fault(response=status(403, "Forbidden", "no"))
+        plain, full = Unreadable(), OfWholeKind()
+        informer = Informer(client_of(server), PODS, into=Strict, keep=False)
+        informer.add_sink(plain)
+        informer.add_sink(full)
+        running = asyncio.ensure_future(informer.run())
+        await asyncio.sleep(100)
+        server.fault = lambda request: None
+        await informer.synced.wait()
+        server.fault = lambda request: Fault(response=status(403, "Forbidden", "no"))
+        server.cut()  # what was listed once grows old instead
+        await asyncio.sleep(100)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return plain.told, full.told
+
+    plain, full = virtually(scenario())
+    assert plain == []
+    assert full == [("UNREADABLE", "*"), ("ADDED", "p"), ("DELETED", "*")]

@@ -15,6 +15,7 @@ from karpool.cluster.aspects import Aspect
 from karpool.cluster.changes import (
     ADDED,
     UNREADABLE,
+    WHOLE_KIND,
     ObjectChange,
     change_of_raw,
     flattened,
@@ -27,7 +28,7 @@ from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import ObjectPage, Report, SkippedObject, identity_of, log_bad_objects
 from karpool.kube.clock import RealClock
 from karpool.kube.config import kubeconfig
-from karpool.kube.errors import Denied, MissingRights, NotFound
+from karpool.kube.errors import Denied, KubeError, MissingRights, NotFound
 from karpool.kube.snapshots.reader import ABSENT, ObjectFile
 from karpool.kube.transport.http import HttpTransport
 from karpool.kube.watch.feed import cluster_watches
@@ -83,6 +84,7 @@ async def load_cluster(
         file = ObjectFile(options.snapshot, report=bad.extend)
         objects = list(file.objects())
         as_of = parse_rfc3339(file.header.taken_at) if file.header else None
+        _close_skipped(file, cluster)
         cluster.load(objects, RealClock().now() if as_of is None else as_of)
         bad += _tell_of_objects(watches, objects)
         problems = [str(problem) for problem in bad]
@@ -127,7 +129,10 @@ async def list_cluster(
             continue
         except Denied as error:
             if all(watched.refines for watched in kinds):
+                if all(watched.optional for watched in kinds) and not await _is_served(client, resource):
+                    continue
                 closed.append(_not_looked_at(resource, error))
+                _close(kinds, closed[-1].reason)
             else:
                 denied[str(resource)] = error
             continue
@@ -139,6 +144,35 @@ async def list_cluster(
 
 def _not_looked_at(resource: ApiResource, error: Denied | NotFound) -> SkippedObject:
     return SkippedObject(str(resource), "of all kinds", f"not looked at: {error}")
+
+
+async def _is_served(client: Client, resource: ApiResource) -> bool:
+    """A server says "forbidden" of kinds that it does not have, too. True where it does not tell."""
+    try:
+        document = await client.get_path(resource.root)
+    except NotFound:
+        return False
+    except KubeError:
+        return True
+    kinds = document.get("resources")
+    if not isinstance(kinds, list):
+        return True
+    return any(isinstance(kind, Mapping) and kind.get("name") == resource.plural for kind in kinds)
+
+
+def _close_skipped(file: ObjectFile, cluster: Cluster) -> None:
+    """Who took the file may not have been allowed to look at everything."""
+    skipped = {} if file.footer is None else {kind.resource: kind.reason for kind in file.footer.skipped}
+    for watched in cluster_watches(cluster, RealClock()):
+        reason = skipped.get(str(watched.resource), ABSENT)
+        if reason != ABSENT:
+            _close([watched], reason)
+
+
+def _close(watches: Sequence[WatchedKind[Any]], reason: str) -> None:
+    for watched in watches:
+        if getattr(watched.sink, "takes_whole_kind", False):
+            watched.sink.apply([ObjectChange(UNREADABLE, WHOLE_KIND, None, reason=reason)])
 
 
 def _readable(page: ObjectPage[Any]) -> Iterable[ObjectChange[Any]]:

@@ -16,6 +16,7 @@ ADDED = "ADDED"
 MODIFIED = "MODIFIED"
 DELETED = "DELETED"
 UNREADABLE = "UNREADABLE"
+WHOLE_KIND = ObjectKey("", "*")  # no object can be called that: all of a kind that may not be listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class ChangeSink(Protocol[T]):
     """Takes changes in batches: a page of a list, or what arrived together on a watch.
 
     One with a true `takes_unreadable` is also told of objects that cannot be read; to others such an
-    object stays what it was.
+    object stays what it was. One with a true `takes_whole_kind` is told that the kind may not be listed
+    (UNREADABLE of `WHOLE_KIND`), and when it may (DELETED); to others such a kind is empty.
     """
 
     def apply(self, changes: Sequence[ObjectChange[T]], /) -> None: ...

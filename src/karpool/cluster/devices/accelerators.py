@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from karpool.cluster.aspects import Aspect
 from karpool.cluster.devices.device_store import DeviceUse
 from karpool.cluster.nodes.node_facts import NodeFacts
 from karpool.cluster.snapshot import Snapshot
@@ -77,6 +78,8 @@ def accelerators(snapshot: Snapshot) -> tuple[list[Accelerator], list[str]]:
     offered = {name: room.allocatable(name) for name in room.resources if "/" in name}
     devices: list[Accelerator] = []
     problems: list[str] = []
+    if room.dra is None and Aspect.DRA in snapshot.facts.aspects:
+        problems.append("devices of drivers (DRA): cannot tell, not all of slices, claims and classes are seen")
     claims = _claims_by_device(room.dra)
     for row, state_node in enumerate(snapshot.nodes):
         facts = state_node.node

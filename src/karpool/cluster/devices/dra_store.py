@@ -2,12 +2,14 @@
 
 An object that contradicts itself is named and left out; what hangs on it fails closed. A slice that cannot
 be read leaves its pool incomplete. A claim, or a rule of taints, that cannot be read may hold or close any
-device: nobody can tell what is left, and pods with claims fit nowhere until it can be read.
+device: nobody can tell what is left, and pods with claims fit nowhere until it can be read. So it is with
+a kind that may not be listed at all.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from karpool.cluster.changes import WHOLE_KIND
 from karpool.cluster.problems import UnreadableObjects
 from karpool.model.dra.claim import ClaimSpec, DraClaim, DraClass
 from karpool.model.dra.device import DeviceSlice
@@ -94,8 +96,9 @@ class DraStore:
     def unreadable(self, kind: str, key: ObjectKey, reason: str) -> None:
         """What was known of it goes: nothing is promised of what cannot be read."""
         self.drop(kind, key)
-        self._problems.add(kind, str(key), Invalid("", "", reason))
-        if kind in ("ResourceClaim", "DeviceTaintRule"):
+        if key != WHOLE_KIND:  # which is said once for all kinds that are not looked at
+            self._problems.add(kind, str(key), Invalid("", "", reason))
+        if kind in ("ResourceClaim", "DeviceTaintRule") or key == WHOLE_KIND:
             self._unreadable.add((kind, str(key)))
 
     def _compile_all(self) -> None:

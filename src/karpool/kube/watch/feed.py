@@ -6,7 +6,7 @@ from typing import Any
 from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.cluster.changes import ObjectChange
 from karpool.cluster.cluster import Cluster
-from karpool.cluster.kinds import ClusterKind
+from karpool.cluster.kinds import ClusterKind, Unreadable
 from karpool.kube.clock import Clock
 from karpool.kube.watched import WatchedKind
 
@@ -18,6 +18,7 @@ class ClusterSink:
 
     def __init__(self, cluster: Cluster, kind: ClusterKind, clock: Clock) -> None:
         self._cluster, self._kind, self._clock = cluster, kind, clock
+        self.takes_whole_kind = kind.unreadable is Unreadable.CLOSES_DEVICES
 
     def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
         self._cluster.apply(self._kind, changes, self._clock.now())

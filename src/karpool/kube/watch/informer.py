@@ -17,11 +17,11 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import structlog
 
-from karpool.cluster.changes import UNREADABLE, ChangeSink, ObjectChange
+from karpool.cluster.changes import DELETED, UNREADABLE, WHOLE_KIND, ChangeSink, ObjectChange
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import SkippedObject, identity_of
 from karpool.kube.api.reader import PAGE_SIZE
-from karpool.kube.errors import Gone, KubeError, NotFound, ServerFault
+from karpool.kube.errors import Denied, Gone, KubeError, NotFound, ServerFault
 from karpool.kube.transport.backoff import Backoff
 from karpool.kube.watch.watch import STEADY_SECONDS, Watch, WatchEvent
 from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions, ObjectKey
@@ -67,6 +67,7 @@ class Informer(Generic[T]):
         self._optional = optional
         self._look_out_seconds = look_out_seconds
         self.unreadable: dict[ObjectKey, str] = {}  # objects that are there and cannot be decoded, and why
+        self._closed = False  # whether those who care were told that it may not be listed
         self._entries: dict[ObjectKey, _Entry] = {}
         self._version = ""
         self._sinks: list[ChangeSink[T]] = []
@@ -138,6 +139,8 @@ class Informer(Generic[T]):
         stays away for ever."""
         again = self.last_error is not None and str(self.last_error) == str(error)
         self.last_error = error
+        if isinstance(error, Denied) and not self.synced.is_set() and not self._closed:
+            self._tell_of_kind(ObjectChange(UNREADABLE, WHOLE_KIND, None, reason=f"not looked at: {error}"))
         expected = self._optional and isinstance(error, NotFound)
         if isinstance(error, NotFound) and not self._entries:
             self._heard()  # that there are none; what was there and is gone without a word grows old
@@ -175,6 +178,8 @@ class Informer(Generic[T]):
         self._expired_lists = self._stale_lists = 0
         # Who has not even a name that can be read may be any of those that we know.
         self._deliver(self._deletions({*seen, *self._entries} if nameless else seen))
+        if self._closed:
+            self._tell_of_kind(ObjectChange(DELETED, WHOLE_KIND, None))
         self._version = version
         self.last_error = None
         self.synced.set()
@@ -284,6 +289,12 @@ class Informer(Generic[T]):
         if changes:
             for sink in self._sinks:
                 self._tell(sink, changes)
+
+    def _tell_of_kind(self, change: ObjectChange[T]) -> None:
+        self._closed = change.type == UNREADABLE
+        for sink in self._sinks:
+            if getattr(sink, "takes_whole_kind", False):
+                self._tell(sink, [change])
 
     def _tell(self, sink: ChangeSink[T], changes: Sequence[ObjectChange[T]]) -> None:
         if not getattr(sink, "takes_unreadable", False):

@@ -34,14 +34,18 @@ class ApiResource:
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    @property
+    def root(self) -> str:
+        """Where the server tells which kinds it has in this group and version."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
     def collection(self, namespace: str | None = None) -> str:
         """The path of the list; without a namespace, that of all namespaces."""
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace is None:
-            return f"{root}/{self.plural}"
+            return f"{self.root}/{self.plural}"
         if not self.namespaced:
             raise ValueError(f"{self} are not namespaced, but namespace {namespace!r} was given")
-        return f"{root}/namespaces/{_segment(self, 'namespace', namespace)}/{self.plural}"
+        return f"{self.root}/namespaces/{_segment(self, 'namespace', namespace)}/{self.plural}"
 
     def item(self, name: str, namespace: str | None = None, subresource: str = "") -> str:
         if self.namespaced and namespace is None:
