@@ -121,7 +121,11 @@ def test_capacity_cannot_tell(ask, tmp_path, plural):
     unseen, _ = ask(forbidding(served(*world), plural), "capacity", "-f", workload(tmp_path))
     without, _ = ask(forbidding(served(*world), plural), "capacity", "-f", workload(tmp_path, claim=""))
 
-    assert [report["verdict"] for report in (seen, unseen, without)] == ["fits now", "cannot tell: resource claims", "fits now"]
+    assert [report["verdict"] for report in (seen, unseen, without)] == [
+        "fits now",
+        "cannot tell: resource claims",
+        "fits now",
+    ]
 
 
 def test_a_kind_that_is_not_there_is_none(ask, tmp_path):

@@ -9,6 +9,7 @@ from tests.vectors import (
     estimator_plugins,
     estimator_wire,
     gpu,
+    gpu_expansion,
     gpu_ledger,
     scheduler,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "estimator_plugins",
     "estimator_wire",
     "gpu",
+    "gpu_expansion",
     "gpu_ledger",
     "scheduler",
 ]

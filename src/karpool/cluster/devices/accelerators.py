@@ -79,7 +79,9 @@ def accelerators(snapshot: Snapshot) -> tuple[list[Accelerator], list[str]]:
     devices: list[Accelerator] = []
     problems: list[str] = []
     if room.dra is None and Aspect.DRA in snapshot.facts.aspects:
-        problems.append("devices of drivers (DRA): cannot tell, not all of slices, claims and classes are seen")
+        problems.append(
+            "devices of drivers (DRA): cannot tell, not all of slices, claims and classes are seen"
+        )
     claims = _claims_by_device(room.dra)
     for row, state_node in enumerate(snapshot.nodes):
         facts = state_node.node

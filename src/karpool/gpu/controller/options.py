@@ -85,7 +85,10 @@ class GpuScalerOptions(Options, frozen=True):
     max_in_flight: Annotated[
         int,
         option(
-            "Maximum number of nodes requested at the same time.", chart="maxInFlight", least=1, most=1000
+            "Maximum number of nodes requested at the same time; 0 is the default.",
+            chart="maxInFlight",
+            least=0,
+            most=1000,
         ),
     ] = _SCALE_UP.max_in_flight
     debounce_seconds: Annotated[

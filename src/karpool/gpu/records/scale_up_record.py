@@ -139,6 +139,12 @@ class ScaleUpRecord:
         return tuple(unit for unit in self.units if unit.is_active)
 
     @property
+    def units_in_flight(self) -> tuple[ScaleUpUnit, ...]:
+        """Nodes that were asked for and whose devices are not there yet. One that has only registered
+        still is: counted neither as coming nor as room, it would be bought a second time."""
+        return tuple(unit for unit in self.active_units if unit.stage.place < ScaleUpState.READY.place)
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(sorted({unit.node for unit in self.units if unit.node}))
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+IN_FLIGHT_DEFAULT = 15  # as TensorFusion has it
+
 
 @dataclass(frozen=True, slots=True)
 class ScaleUpSettings:
@@ -18,5 +20,9 @@ class ScaleUpSettings:
     maximum_age: float = 2400.0
     orphan_grace: float = 120.0
     rejected_wait: float = 300.0  # before a hopeless request is looked at afresh
-    max_in_flight: int = 15  # nodes
+    max_in_flight: int = IN_FLIGHT_DEFAULT  # nodes; 0 or less: the default
     max_units: int = 1000  # of one attempt
+
+    @property
+    def in_flight_cap(self) -> int:
+        return self.max_in_flight if self.max_in_flight > 0 else IN_FLIGHT_DEFAULT

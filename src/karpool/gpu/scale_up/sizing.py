@@ -50,11 +50,7 @@ class _Balance:
         self.opened: list[NodeBin] = []
         self.rungs: dict[str, ScaleUpCandidate | None] = {}  # record -> what it may start now
         self.littered = {pod.request for pod in step.world.placeholders if pod.deleting_since is None}
-        self.in_flight = sum(
-            unit.stage.place < ScaleUpState.READY.place
-            for record in step.records.values()
-            for unit in record.active_units
-        )
+        self.in_flight = sum(len(record.units_in_flight) for record in step.records.values())
         self.ladders = {
             name: {rung.key: rung for rung in demand.ladder} for name, demand in step.world.demand.items()
         }
@@ -132,7 +128,7 @@ class _Balance:
         rung = self._rung(name)
         settings = self.step.settings
         opened = [self.fresh[bin_.name][0] for bin_ in self.packing.bins if bin_.name in self.fresh]
-        if rung is None or self.in_flight + len(opened) >= settings.max_in_flight:
+        if rung is None or self.in_flight + len(opened) >= settings.in_flight_cap:
             return None
         if opened.count(name) >= settings.max_units:
             return None

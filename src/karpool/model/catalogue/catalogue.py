@@ -17,7 +17,7 @@ import msgspec
 
 from karpool.model import resources
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT, NodeClaim
+from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT, NodeClaim, capacity_type_named
 from karpool.model.kubernetes.meta import Labels
 from karpool.model.kubernetes.node import ARCH, INSTANCE_TYPE, OS, ZONE, Node
 from karpool.model.requirements import Requirements, ValueSet
@@ -149,10 +149,9 @@ class PriceList:
 
 # Labels that come with the type, on any cloud that Karpenter has a provider for.
 _TYPE_LABEL = re.compile(r"(karpenter\.[^/]+|eks\.amazonaws\.com)/(instance|sku)-")
-# How nodes that Karpenter did not create say what they are billed as.
+# How nodes that Karpenter did not create say what they are billed as; EKS in words of its own.
+_EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
 _CAPACITY_TYPE_LABELS = {
-    ("eks.amazonaws.com/capacityType", "SPOT"): SPOT,
-    ("eks.amazonaws.com/capacityType", "ON_DEMAND"): ON_DEMAND,
     ("cloud.google.com/gke-spot", "true"): SPOT,
     ("cloud.google.com/gke-preemptible", "true"): SPOT,
     ("cloud.google.com/gke-provisioning", "spot"): SPOT,
@@ -388,6 +387,8 @@ def capacity_type_of(labels: Labels) -> str:
     """Empty when the node does not say."""
     if CAPACITY_TYPE in labels:
         return labels[CAPACITY_TYPE]
+    if (named := capacity_type_named(labels.get(_EKS_CAPACITY_TYPE, ""))) in (ON_DEMAND, SPOT):
+        return named
     for (key, value), kind in _CAPACITY_TYPE_LABELS.items():
         if labels.get(key) == value:
             return kind

@@ -51,8 +51,15 @@ ON_DEMAND = "on-demand"
 SPOT = "spot"
 RESERVED = "reserved"
 
+_CAPACITY_TYPES = {name.replace("-", ""): name for name in (ON_DEMAND, SPOT, RESERVED)}
+
 DISRUPTED = Taint(key="karpenter.sh/disrupted", effect=NO_SCHEDULE)
 UNREGISTERED = Taint(key="karpenter.sh/unregistered", effect=NO_EXECUTE)
+
+
+def capacity_type_named(word: str) -> str:
+    """The value of the label for OnDemand, ON_DEMAND, Spot and so on; a word that nobody knows stays."""
+    return _CAPACITY_TYPES.get(word.lower().replace("_", "").replace("-", ""), word)
 
 
 class NodeRequirement(SelectorRequirement, frozen=True):
