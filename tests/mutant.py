@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
 
 
 class _Changed(importlib.abc.MetaPathFinder):
@@ -38,6 +39,18 @@ if _module:
     sys.meta_path.insert(0, _Changed(_module, _file))
 
 _seconds: dict[str, float] = {}
+# Which lines a property reaches is seen in its first examples, and tracing makes each of them slow.
+_RECORDED_EXAMPLES = 15
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    if "KARPOOL_SECONDS" not in os.environ:
+        return
+    for test in {getattr(item, "obj", None) for item in items}:
+        limits = getattr(test, "_hypothesis_internal_use_settings", None)
+        if limits is not None:
+            examples = min(limits.max_examples, _RECORDED_EXAMPLES)
+            test._hypothesis_internal_use_settings = settings(limits, max_examples=examples)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

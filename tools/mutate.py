@@ -4,10 +4,11 @@
 
 A mutant is one small change: another comparison, `and` for `or`, a bound off by one, a branch that is never
 taken. Only tests that reach the changed line run, the quickest first, until one fails. Which tests reach
-which line is recorded once by coverage (`.mutation/`, remade with --refresh); results are kept there too, so
-that a run that was ended goes on. Survivors that change nothing anybody could see are
-listed with their reason in `tests/equivalent_mutants.json`; all others are holes in the tests, and end the
-command with 1 when fewer than the goal are killed.
+which line is recorded once by coverage (`.mutation/`): again for test files that are new or changed, and for
+all with --refresh, which is due when the product's lines have moved. Results are kept there too, so that a
+run that was ended goes on. Tests marked long do not take part. Survivors that change nothing anybody could
+see are listed with their reason in `tests/equivalent_mutants.json`; all others are holes in the tests, and
+end the command with 1 when fewer than the goal are killed.
 """
 
 import argparse
@@ -16,6 +17,8 @@ import hashlib
 import json
 import os
 import random
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".mutation"
@@ -46,21 +50,32 @@ TESTS_OF = {
     "packing": "packing vectors estimator consolidation",
     "cluster": "cluster packing estimator consolidation",
     "estimator": "estimator vectors",
-    "scheduler": "scheduler vectors",
+    "scheduler": "scheduler rooms vectors",
     "consolidation": "consolidation vectors",
     "gpu": "gpu vectors",
     "provisioning": "provisioning gpu consolidation",
     "kube": "kube manager",
-    "wire": "wire vectors estimator",
+    "wire": "wire vectors estimator scheduler",
     "model": "model vectors packing",
 }
 GOAL = 0.9
 TESTS_MAX = 40  # of one mutant: those that reach the line and are quickest
 # Exit codes of pytest: all passed, some failed, a module could not even be imported.
-_VERDICTS = {0: "survived", 1: "killed", 2: "killed"}
-TIMEOUT_SECONDS = 120  # a mutant that makes its tests hang is noticed
+# And killed by the limit of processor time: a mutant that makes its tests run on is noticed.
+_VERDICTS = {
+    0: "survived",
+    1: "killed",
+    2: "killed",
+    -signal.SIGXCPU: "killed",
+    128 + signal.SIGXCPU: "killed",
+}
+PROCESSOR_SECONDS = 120  # a busy machine kills no mutant
+WAITING_SECONDS = 1800  # then nobody knows
 
-_PYTEST = ("-p", "tests.mutant", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist")
+_PYTEST = (
+    *("-p", "tests.mutant", "-q", "-m", "not long"),
+    *("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist"),
+)
 _COMPARISONS = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
     ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
@@ -108,6 +123,10 @@ def mutants_of(path: Path) -> list[Mutant]:
         seen[key] = seen.get(key, 0) + 1
         found.append(Mutant(f"{key} #{seen[key]}", name, node.lineno, start, end, text))
     return found
+
+
+def _is_generated(file: Path) -> bool:
+    return file.stem.endswith(("_pb2", "_pb2_grpc"))
 
 
 def _changes(tree: ast.Module, source: str, offset: Callable[[int, int], int]) -> Iterator[Change]:
@@ -179,9 +198,9 @@ def _is_text(node: ast.BinOp) -> bool:
 def reached(paths: Sequence[Path], *, refresh: bool, workers: int) -> dict[str, dict[int, list[str]]]:
     """By file and line: tests, the quickest first."""
     folders = sorted({folder for path in paths for folder in TESTS_OF.get(_package(path), "").split()})
-    missing = [folder for folder in folders if refresh or not (STATE / f"reach.{folder}.json").exists()]
+    STATE.mkdir(exist_ok=True)
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(_record, missing))
+        list(pool.map(lambda folder: _record(folder, refresh=refresh), folders))
     lines: dict[str, dict[int, list[tuple[float, str]]]] = {}
     for folder in folders:
         recorded = json.loads((STATE / f"reach.{folder}.json").read_text())
@@ -189,10 +208,14 @@ def reached(paths: Sequence[Path], *, refresh: bool, workers: int) -> dict[str, 
             for line, tests in by_line.items():
                 known = lines.setdefault(file, {}).setdefault(int(line), [])
                 known.extend((recorded["seconds"].get(test, 1.0), test) for test in tests)
-    return {
-        file: {line: [test for _, test in sorted(tests)][:TESTS_MAX] for line, tests in by_line.items()}
-        for file, by_line in lines.items()
-    }
+    reach: dict[str, dict[int, list[str]]] = {}
+    for file, by_line in lines.items():
+        of_file = sorted(set().union(*by_line.values()))
+        reach[file] = {
+            line: [test for _, test in sorted(tests) or of_file][:TESTS_MAX]
+            for line, tests in by_line.items()
+        }
+    return reach
 
 
 def _package(path: Path) -> str:
@@ -200,28 +223,51 @@ def _package(path: Path) -> str:
     return parts[0] if parts else ""
 
 
-def _record(folder: str) -> None:
+def _record(folder: str, *, refresh: bool) -> None:
+    """Run what is new or changed since the last recording; a helper that all tests share counts as a test."""
+    state = STATE / f"reach.{folder}.json"
+    earlier: dict[str, Any] = json.loads(state.read_text()) if state.exists() and not refresh else {}
+    digests = {
+        str(file.relative_to(ROOT)): hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        for file in sorted((ROOT / "tests" / folder).rglob("test_*.py"))
+    }
+    recorded = earlier.get("digests", {})
+    stale = [file for file, digest in digests.items() if recorded.get(file) != digest]
+    gone = set(recorded) - set(digests)
+    if not stale and not gone:
+        return
+    say(f"recording which lines {len(stale)} files of tests/{folder} reach")
+    reach, seconds = _traced(folder, stale) if stale else ({}, {})
+    dropped = gone | set(stale)
+    for file, by_line in earlier.get("lines", {}).items():
+        for line, tests in by_line.items():  # none: it runs when its module is imported
+            kept = [test for test in tests if test.partition("::")[0] not in dropped]
+            reach.setdefault(file, {}).setdefault(line, []).extend(kept)
+    seconds = earlier.get("seconds", {}) | seconds
+    state.write_text(json.dumps({"digests": digests, "lines": reach, "seconds": seconds}))
+
+
+def _traced(folder: str, files: Sequence[str]) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]:
+    """By product file and line: tests; and how long each of them took."""
     import coverage
 
-    say(f"recording which lines tests/{folder} reaches")
-    STATE.mkdir(exist_ok=True)
     data, seconds, settings = (STATE / f"{kind}.{folder}" for kind in ("coverage", "seconds", "settings"))
     settings.write_text(f"[run]\nsource = {ROOT / 'src/karpool'}\ndata_file = {data}\n")
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", *_PYTEST]
-    command += ["--timeout", "600", f"tests/{folder}"]
     environment = _environment() | {"KARPOOL_SECONDS": str(seconds)}
-    subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - our own tests
+    log = STATE / f"log.{folder}"
+    with log.open("w") as output:
+        subprocess.run(  # noqa: S603 - our own tests
+            [*command, "--timeout", "600", *files], cwd=ROOT, env=environment, stdout=output, check=False
+        )
     loaded = coverage.CoverageData(str(data))
     loaded.read()
-    lines: dict[str, dict[int, list[str]]] = {}
+    reach: dict[str, dict[str, list[str]]] = {}
     for file in loaded.measured_files():
-        by_line = {
-            line: sorted({context for context in contexts if context})
-            for line, contexts in loaded.contexts_by_lineno(file).items()
-        }
-        lines[str(Path(file).relative_to(ROOT))] = {line: tests for line, tests in by_line.items() if tests}
-    recorded = {"lines": lines, "seconds": json.loads(seconds.read_text())}
-    (STATE / f"reach.{folder}.json").write_text(json.dumps(recorded))
+        contexts_of = loaded.contexts_by_lineno(file)
+        by_line = {str(line): sorted(filter(None, set(contexts))) for line, contexts in contexts_of.items()}
+        reach[str(Path(file).relative_to(ROOT))] = by_line
+    return reach, json.loads(seconds.read_text())
 
 
 # Running
@@ -249,20 +295,30 @@ def judged(mutant: Mutant, tests: Sequence[str], digest: str) -> Result:
         *_PYTEST,
         "-x",
         "--timeout",
-        "60",
+        str(WAITING_SECONDS // 6),
         *tests,
     ]
     environment = _environment() | {"KARPOOL_MUTANT": f"{module}={changed}"}
     try:
         done = subprocess.run(  # noqa: S603 - our own tests
-            command, cwd=ROOT, env=environment, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            timeout=WAITING_SECONDS,
+            check=False,
+            preexec_fn=_limit_work,
         )
         verdict = _VERDICTS.get(done.returncode, "broken")
     except subprocess.TimeoutExpired:
-        verdict = "killed"
+        verdict = "broken"
     finally:
         changed.unlink(missing_ok=True)
     return Result(mutant.id, verdict, round(time.monotonic() - started, 1), digest)
+
+
+def _limit_work() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS, PROCESSOR_SECONDS + 10))
 
 
 def _environment() -> dict[str, str]:
@@ -282,7 +338,7 @@ def main() -> int:
     paths = [path.resolve() for path in options.paths]
     files = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py")))
     tests = reached(paths, refresh=options.refresh, workers=options.workers)
-    mutants = [mutant for file in files for mutant in mutants_of(file)]
+    mutants = [mutant for file in files if not _is_generated(file) for mutant in mutants_of(file)]
     if options.sample and options.sample < len(mutants):
         mutants = random.Random(options.seed).sample(mutants, options.sample)  # noqa: S311
     equivalent = json.loads(EQUIVALENT.read_text()) if EQUIVALENT.exists() else {}

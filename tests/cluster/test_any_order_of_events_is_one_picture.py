@@ -342,3 +342,23 @@ def test_a_node_that_a_scale_up_waits_for_is_reserved(held):
         cluster.apply(kinds.SCALE_UPS, [ObjectChange("DELETED", ObjectKey("team", "s0"), None)], NOW)
         assert not cluster.snapshot().nodes[0].reserved
     assert not built(node(0), scale_up(0, 9, "n0", ended="2026-01-01T00:00:00Z")).snapshot().nodes[0].reserved
+
+
+@given(st.permutations(["n1", "c1", "c2", "c3"]), st.booleans())
+def test_a_provider_id_that_several_claims_share_is_of_the_first_by_name(order, look_between):
+    """Not of the one that came first or last: two processes would see two different joins."""
+    objects = {
+        "n1": (kinds.NODES, node(1, 7)),
+        **{f"c{n}": (kinds.NODECLAIMS, claim(n, 7)) for n in (1, 2, 3)},
+    }
+    cluster = Cluster(EVERYTHING)
+    for name in order:
+        kind, found = objects[name]
+        cluster.apply(kind, [ObjectChange("ADDED", ObjectKey("", name), decode(found, kind.struct))], NOW)
+        if look_between:
+            cluster.nodes.settle()
+    joined, waiting = cluster.nodes.view()
+    assert joined["n1"].claim.name == "c1" == cluster.nodes.claim_with("aws://7")
+    assert sorted(waiting) == ["c2", "c3"]
+    cluster.apply(kinds.NODECLAIMS, [ObjectChange("DELETED", ObjectKey("", "c1"), None)], NOW)
+    assert cluster.nodes.view()[0]["n1"].claim.name == "c2" == cluster.nodes.claim_with("aws://7")

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,10 @@ from karpool.consolidation.execution.plan_application import summary
 from karpool.consolidation.execution.record import MovePhase
 from karpool.consolidation.planning.plan import ConsolidationPlan, MoveKind
 from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
+from karpool.kube.api.client import Client
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
-from karpool.model.kubernetes.api_resources import NODES
+from karpool.model.kubernetes.api_resources import NODECLAIMS, NODES, ApiResource
 from tests.consolidation.executing import FREELY, QUICK, Play, play
 from tests.fleet.karpenter.acting import catalogue
 
@@ -197,3 +199,24 @@ def test_a_move_that_was_paid_for_is_not_rolled_back_by_its_own_score() -> None:
         await p.running(6)
 
     play(story, replace(QUICK, plan=replace(QUICK.plan, override=PolicyOverride(PolicyName.BALANCED))))
+
+
+def test_a_deletion_names_the_claim_that_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its uid: one of the same name that came since is another, and the server refuses."""
+    asked = []
+    delete = Client.delete
+
+    async def watched(self: Client, resource: ApiResource, name: str, **options: Any) -> Any:
+        if resource == NODECLAIMS:
+            asked.append((name, options.get("uid")))
+        return await delete(self, resource, name, **options)
+
+    async def story(p: Play) -> None:
+        await p.half_empty(2)
+        uids = {claim.name: claim.metadata.uid for claim in await p.stage.claims()}
+        monkeypatch.setattr(Client, "delete", watched)
+        p.start()
+        await p.over()
+        assert asked and set(asked) <= uids.items()
+
+    play(story)

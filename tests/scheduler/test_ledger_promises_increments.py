@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from karpool.model.karmada.binding import AggregatedStatus, TargetCluster, TargetComponent, WorkloadTemplate
+from karpool.scheduler.cycle.components import desired_of, workload_of
 from karpool.scheduler.promises.ledger import PromiseEnd, PromiseLedger
-from karpool.scheduler.promises.promise import PromiseLifetime
+from karpool.scheduler.promises.promise import Promise, PromiseLifetime
 from karpool.wire.requests import ArrivedReplicas
 from tests.scheduler.promising import binding, deployed, flink, in_flight, targets
 
@@ -398,3 +401,31 @@ def test_jobs_that_ended_have_landed(ledger):
     ledger.observe(replace(done, template=template), 1.0, WALL)
 
     assert in_flight(ledger) == {"job": 1}
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8))
+def test_what_is_taken_back_is_the_newest(sizes):
+    """Against one entry for each replica: those that were added last go first, the others keep their age."""
+    found = Promise(binding().key, "m1", binding().template, workload_of(flink()), (0, 0))
+    replicas: tuple[list[float], list[float]] = ([], [])  # when each replica was promised, by component
+    for now, desired in enumerate(sizes):
+        for ages, size in zip(replicas, desired, strict=True):
+            ages[size:] = []
+            ages.extend([float(now)] * (size - len(ages)))
+        found.aim(desired, float(now))
+        assert found.promised == tuple(map(len, replicas))
+        assert [made for _, made in found.increments] == sorted({*replicas[0], *replicas[1]})
+    for now in range(len(sizes) + 2):
+        found.expire(float(now), PromiseLifetime(1.0, 1.0))
+        left = [sum(age + 1.0 > now for age in ages) for ages in replicas]
+        assert found.promised == tuple(left)
+
+
+def test_a_cluster_that_is_listed_twice_is_promised_what_its_first_entry_says(ledger):
+    twice = (TargetCluster("m1", 3), TargetCluster("m2", 1), TargetCluster("m1", 5))
+    assert desired_of(binding(), twice) == {"m1": (3,), "m2": (1,)}
+    ledger.observe(replace(binding(generation=2), targets=twice), 0.0, WALL)
+    assert {name: in_flight(ledger, name) for name in ledger.clusters()} == {
+        "m1": {"web": 3},
+        "m2": {"web": 1},
+    }

@@ -7,7 +7,13 @@ import pytest
 from karpool.kube.errors import Conflict, Denied, NotFound
 from karpool.model.karmada.binding import read_binding
 from karpool.model.kubernetes.api_resources import NAMESPACES, RESOURCEBINDINGS
-from karpool.scheduler.controller.binding_writer import BindingWriter, WriteOutcome
+from karpool.scheduler.controller.binding_writer import (
+    STATUS_TRIES,
+    BindingWriter,
+    ScheduledCondition,
+    WriteOutcome,
+)
+from karpool.scheduler.cycle.decision import ScheduleReason
 from tests.scheduler.acting import binding, condition, play, targets
 
 
@@ -151,3 +157,34 @@ def test_a_namespace_that_goes_takes_its_bindings_along():
 
 async def _is_placed(stage, name, namespace):
     return condition(await stage.get(name, namespace))[0] == "True"
+
+
+@pytest.mark.parametrize("conflicts", [1, STATUS_TRIES - 1, STATUS_TRIES])
+def test_a_status_is_written_over_the_version_that_came_in_between(conflicts):
+    """Within one write: the second try names the version that the first one lost to."""
+    said = ScheduledCondition(ScheduleReason.SUCCESS, "all placed")
+
+    async def story(stage):
+        await stage.create(binding("web"))
+        found = read_binding(await stage.get("web"))
+        client = stage.control.client("scheduler")
+        patch, tries = client.patch, 0
+
+        async def overtaken(*args, **kwargs):
+            nonlocal tries
+            tries += 1
+            if tries <= conflicts:
+                note = {"metadata": {"annotations": {"note": str(tries)}}}
+                await stage.patch("web", note)
+            return await patch(*args, **kwargs)
+
+        client.patch = overtaken
+        return await BindingWriter(client).status(found, said), tries, await stage.get("web")
+
+    written, tries, after = play(story)
+    assert after["metadata"]["annotations"]["note"] == str(conflicts)
+    if conflicts < STATUS_TRIES:
+        assert (written.outcome, tries) == (WriteOutcome.WRITTEN, conflicts + 1)
+        assert condition(after) == ("True", "Success", "all placed")
+    else:
+        assert (written.outcome, tries) == (WriteOutcome.CONFLICT, STATUS_TRIES)

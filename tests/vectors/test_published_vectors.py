@@ -8,11 +8,12 @@ from tests.vectors.__main__ import main
 from tests.vectors.registry import HANDLERS, includes
 from tests.vectors.running import check, kind_of
 
-PUBLISHED = Path(__file__).parent / "published"
+# `written`: our own, by the same rules, where published ones say little.
+FOLDERS = [Path(__file__).parent / name for name in ("published", "written")]
 
 
 def published_cases():
-    for path in sorted(PUBLISHED.glob("*.json")):
+    for path in sorted(path for folder in FOLDERS for path in folder.glob("*.json")):
         document = json.loads(path.read_bytes())
         for number, case in enumerate(document.get("cases") or document["vectors"]):
             kind = kind_of(case)

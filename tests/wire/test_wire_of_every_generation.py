@@ -100,6 +100,21 @@ def test_absent_and_empty_requirements_differ():
     assert wire.read_replicas(bytes.fromhex("0a01631200")).requirements is not None
 
 
+def test_what_is_serialised_counts_where_it_differs_from_what_is_typed():
+    """Newer schedulers fill in both for the sake of old servers; what they mean is in the bytes."""
+    east = "0a150a130a047a6f6e651202496e1a0765752d65617374"
+    other = "0a046b6579321205457175616c1a0676616c756531220a4e6f5363686564756c65"
+    four = "0a0363707512030a0134"
+    claim = TYPED_CLAIM + field(4, east) + field(5, other)
+    shape = wire.read_replicas(
+        bytes.fromhex(field(2, field(1, claim) + field(2, CPU) + field(5, four)))
+    ).shape
+
+    assert [dict(term.labels)["zone"].values for term in shape.node_terms] == [{"eu-east"}]
+    assert [toleration.key for toleration in shape.tolerations] == ["key2"]
+    assert shape.requests == (("cpu", 4000),)
+
+
 def test_an_affinity_without_terms_matches_nothing_typed_and_everything_serialised():
     typed = wire.read_replicas(bytes.fromhex(field(2, field(1, field(1, "")))))
     serialised = wire.read_replicas(bytes.fromhex(field(2, field(1, field(4, "")))))
