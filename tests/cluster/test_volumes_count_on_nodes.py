@@ -53,6 +53,17 @@ def claim(name, mode="ReadWriteOnce"):
     ]
 
 
+def attachment(name, on="n", driver=DRIVER, volume="pv-a"):
+    spec = {"attacher": driver, "nodeName": on, "source": {"persistentVolumeName": volume}}
+    return {
+        "kind": "VolumeAttachment",
+        "apiVersion": "storage.k8s.io/v1",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {"attached": True},
+    }
+
+
 def pod(name, claim_name, on=""):
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim_name}}]
     containers = [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]
@@ -106,6 +117,75 @@ def test_a_csi_node_that_cannot_be_read_lets_no_volume_in():
     assert cluster.load([csi_node(2)], 10.0) == []
     assert room_for(cluster, "a") == 6
     assert not list(cluster.problems)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(5))))
+def test_a_volume_keeps_its_place_until_it_is_detached(order):
+    """Attached and used is one place; attached and not used any more is one, too, and only on its node."""
+    parts = [
+        [node(), node("m")],
+        [csi_node(3), csi_node(3, "m")],
+        claim("a") + claim("b"),
+        [pod("a", "a", "n"), pod("b", "b")],
+        [attachment("used"), attachment("left", volume="pv-gone")],
+    ]
+    cluster = told(*(raw for index in order for raw in parts[index]))
+    assert room_for(cluster, "b") == 1 + 3
+    cluster.room.remove_pod("team", "a")
+    assert room_for(cluster, "b") == 1 + 3, "its volume is still attached"
+    cluster.room.reader("VolumeAttachment").remove("", "used")
+    assert room_for(cluster, "b") == 2 + 3
+    cluster.room.reader("VolumeAttachment").remove("", "left")
+    assert room_for(cluster, "b") == 3 + 3
+
+
+def test_a_claim_that_is_bound_later_uses_the_volume_that_is_attached():
+    cluster = told(node(), csi_node(3), attachment("one"), *claim("b"), pod("a", "a", "n"), pod("b", "b"))
+    assert room_for(cluster, "b") == 2
+    assert cluster.load(claim("a"), 9.0) == []
+    assert room_for(cluster, "b") == 2, "now the pod takes the place, and the attachment is the pod's"
+
+
+def test_an_attachment_that_says_too_little_takes_a_place_wherever_it_may_be():
+    objects = [node(), node("m"), csi_node(3), csi_node(3, "m"), *claim("a"), pod("a", "a")]
+    assert room_for(told(*objects), "a") == 6
+    cluster = told(*objects)
+    (problem,) = cluster.load([attachment("odd", driver="")], 9.0)
+    assert "VolumeAttachment" in str(problem) and "spec.attacher" in str(problem)
+    assert room_for(cluster, "a") == 2 + 3, "of every driver, on its node"
+    (problem,) = cluster.load([attachment("odd", on={"name": "n"})], 10.0)
+    assert room_for(cluster, "a") == 2 + 2, "on every node"
+    assert cluster.load([attachment("odd", driver="other.driver")], 11.0) == []
+    assert room_for(cluster, "a") == 6
+    assert not list(cluster.problems)
+
+
+@pytest.mark.parametrize(
+    ("source", "provisioner", "driver"),
+    [
+        ("awsElasticBlockStore", "kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
+        ("gcePersistentDisk", "kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
+        ("azureDisk", "kubernetes.io/azure-disk", "disk.csi.azure.com"),
+    ],
+)
+def test_volumes_of_the_time_before_csi_are_attached_by_a_driver(source, provisioner, driver):
+    limits = csi_node(1)
+    limits["spec"]["drivers"][0]["name"] = driver
+    old_claim, old_volume = claim("a")
+    old_volume["spec"] = {"accessModes": ["ReadWriteOnce"], source: {"volumeID": "v"}}
+    cluster = told(node(), limits, old_claim, old_volume, pod("a", "a"), node("m"))
+    assert room_for(cluster, "a") == 1 + 50
+    meta = {"name": "old"}
+    storage_class = {
+        "kind": "StorageClass",
+        "apiVersion": "storage.k8s.io/v1",
+        "metadata": meta,
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    waits = {**old_claim, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "old"}, "status": {}}
+    cluster = told(node(), limits, storage_class, waits, pod("a", "a"), node("m"))
+    assert room_for(cluster, "a") == 1 + 50
 
 
 def test_the_reason_is_said_in_words():

@@ -343,7 +343,14 @@ class Cluster:
                     lambda key, now: self.owners.forget(plural, key),
                     noted,
                 )
-            case kinds.NAMESPACES | kinds.CLAIMS | kinds.VOLUMES | kinds.STORAGE_CLASSES | kinds.CSI_NODES:
+            case (
+                kinds.NAMESPACES
+                | kinds.CLAIMS
+                | kinds.VOLUMES
+                | kinds.STORAGE_CLASSES
+                | kinds.CSI_NODES
+                | kinds.VOLUME_ATTACHMENTS
+            ):
                 return of_room(self.room, kind)
             case kinds.SCALE_UPS:
                 return and_then(self._holder(kind), self._reserve_nodes)

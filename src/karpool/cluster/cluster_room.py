@@ -21,9 +21,9 @@ from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange, flattened
 from karpool.cluster.devices.device_store import DeviceStore, DeviceUse, HeldDevices, held_devices
 from karpool.cluster.devices.dra_store import DraStore
 from karpool.cluster.kinds import Namespace
-from karpool.cluster.nodes.attach_limits import AttachLimits
 from karpool.cluster.nodes.node_store import NodeStore
 from karpool.cluster.nodes.room_store import RESOURCE_LIMIT, RoomStore
+from karpool.cluster.pods.attach_limits import AttachLimits
 from karpool.cluster.pods.pod_store import PodStore
 from karpool.cluster.pods.unreadable_pods import UnreadablePods, place_of
 from karpool.cluster.pods.volume_store import PodVolume, VolumeStore
@@ -42,7 +42,7 @@ from karpool.model.kubernetes.volumes import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
-    attach_limits,
+    VolumeAttachment,
     exclusive_claims,
 )
 from karpool.packing.tables.node_table import NodeRow, node_row
@@ -95,8 +95,9 @@ class ClusterRoom:
         self._pods = PodStore(self._room.take)
         self._unreadable = UnreadablePods()
         self._blocked_changes: set[str] = set()
-        self._volumes = VolumeStore() if volumes else None
-        self._attach_limits = AttachLimits()
+        store = VolumeStore()
+        self._volumes = store if volumes else None
+        self._attach_limits = AttachLimits(store, self.problems, self._offer_again)
         self._namespaces: dict[str, Labels] = {}
         self._namespaces_shared = False
         self._latest: Room | None = None
@@ -389,6 +390,7 @@ class ClusterRoom:
         self._latest = None
 
     def _volume_kinds(self, store: VolumeStore) -> dict[str, KindReader]:
+        limits = self._attach_limits
         return {
             "PersistentVolumeClaim": KindReader(
                 PersistentVolumeClaim,
@@ -413,17 +415,27 @@ class ClusterRoom:
             ),
             "CSINode": KindReader(
                 CsiNode,
-                self._put_limits,
-                lambda _, name: self._drop_limits(name),
-                self._attach_limits.nodes,
-                self._unreadable_limits,
+                limits.put_csi_node,
+                lambda _, name: limits.drop_csi_node(name),
+                limits.nodes,
+                limits.unreadable_csi_node,
+            ),
+            "VolumeAttachment": KindReader(
+                VolumeAttachment,
+                limits.put_attachment,
+                lambda _, name: limits.drop_attachment(name),
+                limits.attachments,
+                limits.unreadable_attachment,
             ),
         }
 
     def _reshape_affected_pods(self) -> None:
-        """Give pods whose claims, volumes or classes changed the shape that follows from them."""
-        if self._volumes is None or not self._volumes.affected:
+        """Give pods whose claims, volumes or classes changed the shape that follows from them, and nodes what
+        volumes without a pod leave them."""
+        if self._volumes is None:
             return
+        nodes, self._volumes.affected_nodes = self._volumes.affected_nodes, set()
+        self._offer_again(self._attach_limits.with_attachments(nodes))
         affected, self._volumes.affected = self._volumes.affected, set()
         for key in affected:
             if key in self._pods:
@@ -438,30 +450,15 @@ class ClusterRoom:
             self.problems.add("Pod", key, error)
             return shape.with_volumes(_NOWHERE)
 
-    def _limit_volumes(self, node: str, limits: Mapping[str, int] | None) -> None:
-        """What a node may have attached, by driver; None: nobody can tell."""
-        drivers = self._attach_limits.drivers
-        self._attach_limits.put(node, limits)
-        if self._attach_limits.drivers != drivers:
-            assert self._volumes is not None
-            self._volumes.limit(self._attach_limits.drivers)
+    def _offer_again(self, nodes: Iterable[str] | None) -> None:
+        """None: all of them, when pods ask for other resources than before."""
+        if nodes is None:
+            nodes = self._node_names()
             self._changed()
-        concerned = self._nodes.rows if self._attach_limits.drivers != drivers else ()
-        row = self._nodes.find(node)
-        for changed in concerned or (() if row is None else (self._nodes.rows[row],)):
-            self.put_node(changed)
-
-    def _unreadable_limits(self, key: ObjectKey, raw: bytes, error: Invalid) -> None:
-        self.problems.add("CSINode", key.name, error)
-        self._limit_volumes(key.name, None)
-
-    def _put_limits(self, csi_node: CsiNode) -> None:
-        self.problems.clear("CSINode", csi_node.name)
-        self._limit_volumes(csi_node.name, attach_limits(csi_node))
-
-    def _drop_limits(self, name: str) -> None:
-        self.problems.clear("CSINode", name)
-        self._limit_volumes(name, {})
+        for name in nodes:
+            row = self._nodes.find(name)
+            if row is not None:
+                self.put_node(self._nodes.rows[row])
 
     def _node_names(self) -> list[str]:
         return [row.name for row in self._nodes.rows]

@@ -40,6 +40,7 @@ from karpool.model.kubernetes.volumes import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttachment,
 )
 
 
@@ -61,6 +62,7 @@ class Unreadable(Enum):
     CLOSES_POOL = "its pool launches nothing, and its nodes stay"
     CLOSES_DEVICES = "no device is counted on that hangs on it; a claim may hold any"
     ATTACHES_NOTHING = "its node has no room for volumes of drivers that limit them elsewhere"
+    TAKES_A_SLOT = "it takes the place of one volume of every driver, on every node that may be its own"
     KEEPS_LAST = "what was known of it stays"
     ADMITS_NOTHING = "nothing new is given out in its namespace"
 
@@ -89,6 +91,13 @@ VOLUMES = ClusterKind(api.PVS, PersistentVolume, Aspect.VOLUMES, may_be_absent=T
 STORAGE_CLASSES = ClusterKind(api.STORAGECLASSES, StorageClass, Aspect.VOLUMES, may_be_absent=True)
 CSI_NODES = ClusterKind(
     api.CSINODES, CsiNode, Aspect.VOLUMES, may_be_absent=True, unreadable=Unreadable.ATTACHES_NOTHING
+)
+VOLUME_ATTACHMENTS = ClusterKind(
+    api.VOLUMEATTACHMENTS,
+    VolumeAttachment,
+    Aspect.VOLUMES,
+    may_be_absent=True,
+    unreadable=Unreadable.TAKES_A_SLOT,
 )
 NODEPOOLS = ClusterKind(
     api.NODEPOOLS, NodePool, Aspect.POOLS, may_be_absent=True, unreadable=Unreadable.CLOSES_POOL
@@ -185,6 +194,7 @@ ALL_KINDS: tuple[ClusterKind, ...] = (
     VOLUMES,
     STORAGE_CLASSES,
     CSI_NODES,
+    VOLUME_ATTACHMENTS,
     NODES,
     PODS,
     NODEPOOLS,

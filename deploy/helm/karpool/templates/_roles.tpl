@@ -97,7 +97,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [apps], resources: [daemonsets, deployments, replicasets, statefulsets], verbs: [list, watch]}
 - {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
 - {apiGroups: [resource.k8s.io], resources: [deviceclasses, devicetaintrules, resourceclaims, resourceclaimtemplates, resourceslices], verbs: [list, watch]}
-- {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
+- {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses, volumeattachments], verbs: [list, watch]}
 - {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 {{ include "karpool.rules.nodeClasses" . }}
@@ -132,7 +132,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 - {apiGroups: [resource.k8s.io], resources: [deviceclasses, devicetaintrules, resourceclaims, resourceclaimtemplates, resourceslices], verbs: [list, watch]}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [karpool-smart-pod], verbs: [get]}
-- {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
+- {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses, volumeattachments], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpuresourcequotas, gpus], verbs: [list, watch]}
 - {apiGroups: [tensor-fusion.ai], resources: [gpuresourcequotas/status, gpus/status], verbs: [patch]}
 {{- end }}
@@ -159,7 +159,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [batch], resources: [jobs], verbs: [list, watch]}
 - {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], verbs: [list, watch]}
-- {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
+- {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses, volumeattachments], verbs: [list, watch]}
 - {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 {{ include "karpool.rules.nodeClasses" . }}
@@ -180,7 +180,7 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 - {apiGroups: [apps], resources: [daemonsets, deployments, replicasets, statefulsets], verbs: [list, watch]}
 - {apiGroups: [batch], resources: [jobs], verbs: [list, watch]}
 - {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch]}
-- {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses], verbs: [list, watch]}
+- {apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses, volumeattachments], verbs: [list, watch]}
 - {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
 - {apiGroups: [karpenter.sh], resources: [nodeclaims, nodeoverlays, nodepools], verbs: [list, watch]}
 {{ include "karpool.rules.nodeClasses" . }}

@@ -44,6 +44,7 @@ class PodVolume:
 class VolumeStore:
     def __init__(self) -> None:
         self.affected: set[str] = set()  # keys of pods whose terms may have changed
+        self.affected_nodes: set[str] = set()  # where pods may use other volumes than before
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
         self.classes: dict[str, StorageClass] = {}
@@ -64,6 +65,7 @@ class VolumeStore:
         if slim != self._pods.get(key):
             self.remove_pod(key)
             self._pods[key] = slim
+            self.affected_nodes.add(slim.spec.node_name)
             for claim in _claim_keys(slim):
                 self._users[claim].add(key)
             self._affect_rivals(slim, key)
@@ -88,6 +90,14 @@ class VolumeStore:
             for driver, number in volumes.items()
             if driver in self.limited_drivers
         ]
+
+    def is_used(self, volume: str, node: str) -> bool:
+        """Whether a pod of the node has a claim on the volume."""
+        return any(
+            self._pods[user].spec.node_name == node
+            for claim in self._holders.get(volume, ())
+            for user in self._users.get(claim, ())
+        )
 
     def limit(self, drivers: frozenset[str]) -> None:
         """Drivers that some node limits."""
@@ -144,6 +154,7 @@ class VolumeStore:
             return
         self._unsettled.discard(key)
         self.affected.discard(key)
+        self.affected_nodes.add(pod.spec.node_name)
         self._affect_rivals(pod, key)
         for claim in _claim_keys(pod):
             _discard(self._users, claim, key)
@@ -188,7 +199,9 @@ class VolumeStore:
 
     def _affect_claims(self, claims: Iterable[str]) -> None:
         for claim in claims:
-            self.affected |= self._users.get(claim, set())
+            users = self._users.get(claim, set())
+            self.affected |= users
+            self.affected_nodes.update(self._pods[user].spec.node_name for user in users)
 
 
 def _discard(index: dict[str, set[str]], key: str, value: str) -> None:

@@ -45,13 +45,16 @@ from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.node import ZONE
 from karpool.model.requirements import ValueSet
+from karpool.packing.fit_reasons import explain_nodes, show_count
 from karpool.packing.relocation.single_node import FittingTypes
 from karpool.packing.tables.columns import Bools
+from karpool.packing.tables.room import Room
 
 _UNSCORED = ConsolidationPolicy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED)
 NONE_ARRIVED: Mapping[str, Sequence[str]] = {}
 _AGREED_BEFORE_PAYING = frozenset((ConsolidationReason.SCORE, ConsolidationReason.SMALL_SAVING))
 _TIMEOUT_SECONDS_PER_NODE = 0.08
+_REASONS_SHOWN = 3  # of each pod: nobody reads a long list
 _TIMEOUT_SECONDS = (600.0, 3600.0)
 
 
@@ -347,11 +350,23 @@ def what_if(
         draft = Replacement(world).replace(chosen)
     if not isinstance(draft, UnplacedShapes):
         return planner.move(draft)
-    shown = pods_shown(world, chosen, draft.shapes, limit=10)
+    others = view.snapshot.without(names)
     return (
         draft.why,
-        *(Infeasible(draft.why.reason, f"pod {pod} finds no place", f"pod {pod}") for pod in shown),
+        *(
+            Infeasible(
+                draft.why.reason, f"pod {pod} finds no place{_why_nowhere(view, others, pod)}", f"pod {pod}"
+            )
+            for pod in pods_shown(world, chosen, draft.shapes, limit=10)
+        ),
     )
+
+
+def _why_nowhere(view: ClusterView, others: Room, pod: str) -> str:
+    """What speaks against the nodes that stay, each by itself; pods may also be too many together."""
+    shape = view.snapshot.shapes[int(view.pods.shapes[view.pods.keys.index(pod)])]
+    reasons = explain_nodes(others, shape)
+    return f": {'; '.join(map(show_count, reasons[:_REASONS_SHOWN]))}" if reasons else ""
 
 
 # Saved plans

@@ -102,6 +102,9 @@ JOBS = ApiResource("batch", "v1", "jobs", "Job")
 PDBS = ApiResource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 STORAGECLASSES = ApiResource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 CSINODES = ApiResource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+VOLUMEATTACHMENTS = ApiResource(
+    "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
+)
 PRIORITYCLASSES = ApiResource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 CRDS = ApiResource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False

@@ -28,6 +28,25 @@ _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 _OLD_REGION = "failure-domain.beta.kubernetes.io/region"
+# Volumes of the time before CSI are attached by drivers all the same (Kubernetes' CSI migration).
+_DRIVER_OF_SOURCE = {
+    "aws_elastic_block_store": "ebs.csi.aws.com",
+    "azure_disk": "disk.csi.azure.com",
+    "azure_file": "file.csi.azure.com",
+    "cinder": "cinder.csi.openstack.org",
+    "gce_persistent_disk": "pd.csi.storage.gke.io",
+    "portworx_volume": "pxd.portworx.com",
+    "vsphere_volume": "csi.vsphere.vmware.com",
+}
+_DRIVER_OF_PROVISIONER = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/azure-file": "file.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+}
 _ZONE_LABELS = {_OLD_ZONE: ZONE, _OLD_REGION: REGION, ZONE: ZONE, REGION: REGION}
 
 
@@ -46,6 +65,10 @@ class CsiSource(Wire, frozen=True):
     volume_handle: str = ""
 
 
+class InTreeSource(Wire, frozen=True):
+    """A volume as it was written before CSI; that it is there says which driver attaches it."""
+
+
 class PersistentVolumeSpec(Wire, frozen=True):
     capacity: QuantityMap | None = None
     access_modes: list[str] | None = None
@@ -54,6 +77,13 @@ class PersistentVolumeSpec(Wire, frozen=True):
     volume_mode: str = "Filesystem"
     node_affinity: VolumeNodeAffinity | None = None
     csi: CsiSource | None = None
+    aws_elastic_block_store: InTreeSource | None = None
+    azure_disk: InTreeSource | None = None
+    azure_file: InTreeSource | None = None
+    cinder: InTreeSource | None = None
+    gce_persistent_disk: InTreeSource | None = None
+    portworx_volume: InTreeSource | None = None
+    vsphere_volume: InTreeSource | None = None
 
 
 class PhaseStatus(Wire, frozen=True):
@@ -118,6 +148,22 @@ class CsiNodeSpec(Wire, frozen=True):
 
 class CsiNode(WireObject, frozen=True):
     spec: CsiNodeSpec = CsiNodeSpec()
+
+
+class VolumeAttachmentSource(Wire, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(Wire, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+
+
+class VolumeAttachment(WireObject, frozen=True):
+    """A volume that a driver attaches to a node, has attached, or is still to detach."""
+
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
 
 
 def attach_limits(csi_node: CsiNode) -> dict[str, int]:
@@ -201,9 +247,14 @@ def _driver(
 ) -> str:
     volume = volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is not None:
-        return volume.spec.csi.driver if volume.spec.csi is not None else ""
+        if volume.spec.csi is not None:
+            return volume.spec.csi.driver
+        sources = _DRIVER_OF_SOURCE.items()
+        return next((driver for source, driver in sources if getattr(volume.spec, source) is not None), "")
     chosen = _class_of(claim, claim.metadata.key, classes)
-    return chosen.provisioner if chosen is not None and chosen.provisioner != NO_PROVISIONER else ""
+    if chosen is None or chosen.provisioner == NO_PROVISIONER:
+        return ""
+    return _DRIVER_OF_PROVISIONER.get(chosen.provisioner, chosen.provisioner)
 
 
 def exclusive_claims(pod: Pod, claims: Mapping[str, PersistentVolumeClaim]) -> list[str]:
