@@ -31,6 +31,8 @@ async def test_a_snapshot_is_shown_as_the_cluster_was(tmp_path: Path) -> None:
 
     (row,) = clusters_shown["items"]
     assert (row["name"], row["nodes"], row["notReady"]) == ("east", 8, "")
+    assert clusters_shown["file"]["name"] == "east.karpool.gz"
+    assert clusters_shown["file"]["takenAt"] == clusters_shown["at"] == waiting["at"]  # time stands still
     assert waiting["total"] == row["pending"] == 5
     assert gpus["total"] == 5
     assert pod["items"][0]["verdict"] == "fits nowhere, and no new node would take it"
@@ -43,10 +45,11 @@ async def test_objects_of_kubectl_are_shown_too(tmp_path: Path) -> None:
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
     async with started("--snapshot", str(path), "--port", "0") as (_, address):
-        nodes, moves = await asked(address, "nodes", "moves")
+        nodes, moves, shown = await asked(address, "nodes", "moves", "clusters")
 
     assert nodes["total"] == 8
     assert moves["done"] == 1
+    assert shown["file"] == {"name": "all.json", "takenAt": None}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Fleets to look at: a small one with something of everything, and one that is large."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
@@ -51,6 +51,31 @@ def something_of_everything(now: float) -> Fleet:
 def answers_for_people(now: float) -> Fleet:
     """Waiting pods with reasons, devices with holders, and moves that were made; hostile where it can be."""
     return {"east": [*nodes_and_pods(6, seed=3), *waiting_pods(now), *gpu_nodes(), *move_records(now)]}
+
+
+# Of names: markup, text that runs backwards, what a terminal obeys, and more than fits on any screen.
+EVIL = "<img src=x onerror=window.hacked=1>\u202egpj\u2066\x1b[31m" + 150 * "w"
+
+
+def with_hostile_names(fleet: Fleet) -> Fleet:
+    """Every name, wherever it is mentioned, with EVIL at its end."""
+    names = {
+        name
+        for objects in fleet.values()
+        for obj in objects
+        for name in (obj["metadata"]["name"], obj["metadata"].get("namespace"))
+        if name and name != STOP_NAMESPACE and obj["kind"] not in ("Namespace", "Cluster", "NodePool")
+    }
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, dict):
+            # Values of labels are short by nature: a longer one is refused with its object.
+            return {key: inner if key == "labels" else renamed(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [renamed(inner) for inner in value]
+        return value + EVIL if value in names else value
+
+    return {cluster: [renamed(obj) for obj in objects] for cluster, objects in fleet.items()}
 
 
 def merged(first: list[Object], second: list[Object]) -> list[Object]:
@@ -139,7 +164,7 @@ def large(count: int) -> Fleet:
     return {"east": list(nodes_and_pods(count, seed=1))}
 
 
-def nodes_and_pods(count: int, *, seed: int, hostile: bool = False) -> Iterator[Object]:
+def nodes_and_pods(count: int, *, seed: int, hostile: bool = False, prefix: str = "ip") -> Iterator[Object]:
     chance = Random(seed)
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
     limited = cluster_objects.pool("general", annotations=BALANCED)
@@ -147,7 +172,7 @@ def nodes_and_pods(count: int, *, seed: int, hostile: bool = False) -> Iterator[
     yield limited
     yield cluster_objects.pool("batch", types=("m5.xlarge",))
     for number in range(count):
-        name = f"ip-10-0-{number // 250}-{number % 250}"
+        name = f"{prefix}-10-0-{number // 250}-{number % 250}"
         kind = chance.choice(list(cluster_objects.SIZES))
         node, claim = cluster_objects.node(name, kind, pool="batch" if number % 5 == 4 else "general")
         if hostile and number == 0:
@@ -352,11 +377,13 @@ CRDS = {
 
 
 @asynccontextmanager
-async def clusters_of(fleet: Fleet, clock: Clock | None = None) -> AsyncIterator[dict[str, EmbeddedCluster]]:
+async def clusters_of(
+    fleet: Mapping[str, Iterable[Object]], clock: Clock | None = None
+) -> AsyncIterator[dict[str, EmbeddedCluster]]:
     async with AsyncExitStack() as stack:
         found: dict[str, EmbeddedCluster] = {}
         for name, objects in fleet.items():
-            cluster = EmbeddedCluster(name, clock=clock or RealClock(), crds=CRDS[name])
+            cluster = EmbeddedCluster(name, clock=clock or RealClock(), crds=CRDS.get(name, CRDS["east"]))
             found[name] = await stack.enter_async_context(cluster)
             restore_objects(cluster.server, objects)
         yield found

@@ -7,7 +7,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 
 from karpool.dashboard.pages.collector import LOOKED_AT_SECONDS, FleetCollector
+from karpool.dashboard.process import NoServer
 from karpool.gpu.records.scale_up_object import SCALEUPS
+from karpool.kube.api.client import Client
+from karpool.kube.clock import RealClock
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, EVENTS
 from karpool.model.kubernetes.times import rfc3339
 from karpool.scheduler.promises.promise_annotation import PROMISES, RecordedPromise, write
@@ -41,6 +44,47 @@ def shown(collector: FleetCollector) -> dict[str, object]:
         del each["at"]
     found["nodes"]["items"].sort(key=lambda node: node["name"])
     return found
+
+
+class SlowClock(RealClock):
+    """A second goes by whenever somebody looks at the time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        self.seconds += 1.0
+        return self.seconds
+
+
+async def test_clusters_that_change_all_the_time_are_looked_at_in_turn() -> None:
+    names = ("a", "b", "c")
+    clock = SlowClock()
+    collector = FleetCollector({name: Client(NoServer(), clock, name=name) for name in names})
+
+    def changed(nodes: int) -> None:
+        for name in names:
+            collector.watches[name].load(
+                [cluster_objects.node(f"n{number}", "m5.large")[0] for number in range(nodes)]
+            )
+
+    def nodes() -> list[int]:
+        return [row.nodes for row in collector.fleet().clusters]
+
+    changed(1)
+    assert nodes() == [1, 1, 1]  # who was never seen is looked at, whatever the time
+    changed(2)
+    assert nodes() == [2, 1, 1]  # the time was over after the first
+    collector.watches["a"].load([cluster_objects.node("n2", "m5.large")[0]])
+    assert nodes() == [2, 2, 1]  # those longest unseen come first
+    assert nodes() == [2, 2, 2]
+    assert nodes() == [3, 2, 2]
+    before = collector.bell
+    changed(4)
+    nodes()
+    with before.listen() as listener:
+        collector._look_at_time()
+        await listener.rung()  # whoever was shown what is old is told to ask again
 
 
 def test_an_empty_cluster_is_read_too() -> None:

@@ -17,6 +17,7 @@ from karpool.kube.clock import RealClock
 from karpool.model.kubernetes.api_resources import EVENTS, NODES
 from tests.dashboard.chromium import DESK, PHONE, Browser, Failed, Tab, browser, executable
 from tests.dashboard.fleets import (
+    EVIL,
     HOSTILE,
     answers_for_people,
     clusters_of,
@@ -24,6 +25,7 @@ from tests.dashboard.fleets import (
     large,
     merged,
     something_of_everything,
+    with_hostile_names,
 )
 
 pytestmark = [
@@ -248,6 +250,36 @@ async def test_hostile_words_in_a_link_stay_words(answering: Shown, view: str) -
     assert await tab.evaluate("window.hacked === undefined")
     assert await tab.evaluate("document.body.innerHTML.match(/[\\u202a-\\u202e\\u001b]/) === null")
     assert await tab.evaluate("document.querySelectorAll('body script, main img').length") == 0
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def hostile(chromium: Browser) -> AsyncIterator[Shown]:
+    """Everything is called something that a page, a terminal or a reader could fall for."""
+    now = RealClock().now()
+    fleet = something_of_everything(now)
+    fleet["east"] = merged(fleet["east"], answers_for_people(now)["east"])
+    async with clusters_of(with_hostile_names(fleet)) as clusters:
+        clients = {name: cluster.client("dashboard") for name, cluster in clusters.items()}
+        clients["gpu" + EVIL] = clients.pop("gpu")
+        async with dashboard(clients) as page:
+            yield Shown(page, clusters, chromium)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("view", VIEWS)
+async def test_hostile_names_stay_names(hostile: Shown, view: str) -> None:
+    for screen in ("light", "phone"):
+        tab = await hostile.tab(view, screen)
+        await tab.until("document.getElementById('main').textContent.includes('\ufffdgpj\ufffd\ufffd[31m')")
+
+        assert await tab.evaluate("window.hacked === undefined")
+        assert (
+            await tab.evaluate("/[\u202a-\u202e\u2066-\u2069\u001b]/.test(document.body.innerHTML)") is False
+        )
+        assert await tab.evaluate("document.querySelectorAll('body script, main img').length") == 0
+        assert await tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), screen
+        assert tab.messages == []
+        await keep_picture(tab, f"hostile-{view}-{screen}")
 
 
 async def test_charts_are_drawn_and_a_part_of_the_time_has_a_link(answering: Shown) -> None:

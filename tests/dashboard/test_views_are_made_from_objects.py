@@ -68,6 +68,19 @@ def one_pool(count=2, *, limits=None, **change):
 # Fleet
 
 
+def test_what_people_call_devices_has_a_bar_and_plumbing_has_none() -> None:
+    plumbing = ("vpc.amazonaws.com/pod-eni", "vpc.amazonaws.com/PrivateIPv4Address", "hugepages-2Mi")
+    devices = ("nvidia.com/gpu", "vpc.amazonaws.com/efa", "example.com/fpga")
+    node, claim = cluster_objects.node("n0")
+    for name in (*plumbing, *devices, "attachable-volumes-aws-ebs"):
+        node["status"]["capacity"][name] = node["status"]["allocatable"][name] = "8"
+    view = seen([*one_pool(0), node, claim])
+    (row,) = fleet([ClusterOverview("east", view)], {}, {}, NOW).clusters
+    (shown,) = nodes("east", view, NOW).items
+
+    assert set(row.amounts) == set(shown.allocatable) == {"cpu", "memory", *devices}
+
+
 @settings(max_examples=25)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.integers(0, 5))
 def test_the_fleet_is_the_sum_of_clusters_and_a_cluster_that_of_its_pools(counts, seed) -> None:

@@ -113,6 +113,7 @@ class DashboardCluster:
         self.seen = 0  # grows with whatever is heard
         self._changes = 0
         self._view: tuple[int, ClusterView] | None = None
+        self.looked_at = float("-inf")  # monotonic: when the view was made
         self._index: NodeIndex | None = None
         self._gaps: tuple[ClusterView, Sequence[str]] | None = None
         self._devices: tuple[ClusterView, ClusterDevices] | None = None
@@ -173,14 +174,14 @@ class DashboardCluster:
         return f"{owners[-1].kind} {owners[-1].name}" if owners else ""
 
     def index(self) -> NodeIndex:
-        """Of the present view; the same object as long as the view is."""
-        view = self.view()
+        """Of the latest view; the same object as long as the view is."""
+        view = self.latest_view()
         if self._index is None or self._index.view is not view:
             self._index = node_index(self.name, view)
         return self._index
 
     def devices(self) -> ClusterDevices:
-        view = self.view()
+        view = self.latest_view()
         if self._devices is None or self._devices[0] is not view:
             self._devices = view, cluster_devices(self.name, self.cluster.snapshot(self.clock.now()))
         return self._devices[1]
@@ -217,8 +218,16 @@ class DashboardCluster:
         if self._view is None or self._view[0] != self._changes:
             now = self.clock.now()
             view = view_of(self.cluster.snapshot(now), now, stop=self._stop.reason(), problems=self._denied())
-            self._view = self._changes, view
+            self._view, self.looked_at = (self._changes, view), self.clock.monotonic()
         return self._view[1]
+
+    def latest_view(self) -> ClusterView:
+        """The one that was made last, even if it `is_behind`: of many clusters each is looked at in turn."""
+        return self.view() if self._view is None else self._view[1]
+
+    @property
+    def is_behind(self) -> bool:
+        return self._view is None or self._view[0] != self._changes
 
     @property
     def version(self) -> int:
@@ -228,12 +237,12 @@ class DashboardCluster:
     def failing_pools(self) -> dict[str, str]:
         """Pools that do not deliver at present, and why."""
         now, failures = self.clock.now(), self.cluster.failures
-        failing = {pool: failures.of_pool(pool, now) for pool in self.view().pool_objects}
+        failing = {pool: failures.of_pool(pool, now) for pool in self.latest_view().pool_objects}
         return {pool: str(failure) for pool, failure in failing.items() if failure is not None}
 
     def price_gaps(self) -> Sequence[str]:
         """Why prices are not known; worked out once for every view."""
-        view, market = self.view(), self.cluster.market
+        view, market = self.latest_view(), self.cluster.market
         if self._gaps is None or self._gaps[0] is not view:
             self._gaps = view, market.gaps()
         return self._gaps[1]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from karpool.dashboard.server.access import is_loopback
+from karpool.kube.transport.prometheus import PrometheusServer, is_http_url
 from karpool.manager.options import (
     Catalogue,
     ConnectionOptions,
@@ -65,6 +66,20 @@ class DashboardOptions(Options, frozen=True):
         Path | None,
         option("SQLite file that keeps the past of the fleet; without it only memory does.", metavar="FILE"),
     ] = None
+    prometheus_url: Annotated[
+        str,
+        option(
+            "A Prometheus that scrapes dashboards: what it kept fills the charts.",
+            metavar="URL",
+        ),
+    ] = ""
+    prometheus_token_file: Annotated[
+        Path | None, option("Bearer token for --prometheus-url, never shown.", exists=True, metavar="FILE")
+    ] = None
+    prometheus_ca_file: Annotated[
+        Path | None,
+        option("Authority that --prometheus-url is known by, PEM.", exists=True, metavar="FILE"),
+    ] = None
     region: Annotated[
         str, option("Region whose prices are used where a cluster does not say its own.", chart="region")
     ] = ""
@@ -72,6 +87,18 @@ class DashboardOptions(Options, frozen=True):
     contract: ContractFile = None
     connection: ConnectionOptions = ConnectionOptions()
     decisions: DecisionOptions = DecisionOptions()
+
+    @property
+    def prometheus(self) -> PrometheusServer | None:
+        if not self.prometheus_url:
+            return None
+        token, ca = self.prometheus_token_file, self.prometheus_ca_file
+        return PrometheusServer(
+            self.prometheus_url,
+            bearer_token_file=str(token or ""),
+            ca_file=str(ca or ""),
+            refused="it wants to know who asks; see --prometheus-token-file",
+        )
 
     def problems(self) -> Iterator[Invalid | str]:
         if self.clusters and self.all_contexts:
@@ -85,4 +112,11 @@ class DashboardOptions(Options, frozen=True):
                 f"--host {self.host} is not loopback: give --tls-cert-file and --tls-private-key-file, "
                 "or --insecure-http behind a proxy that ends TLS"
             )
+        if self.prometheus_url and not is_http_url(self.prometheus_url):
+            reason = "must be an address without a password, like http://prometheus.monitoring.svc:9090"
+            yield Invalid("--prometheus-url", "...", reason)  # what was typed may hold a password
+        if not self.prometheus_url and (self.prometheus_token_file or self.prometheus_ca_file):
+            yield "--prometheus-token-file and --prometheus-ca-file go with --prometheus-url"
+        if self.prometheus_ca_file and not self.prometheus_url.startswith("https:"):
+            yield "--prometheus-ca-file goes with an https address"
         yield from region_problems(self.region, self.catalogue)

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from karpool.dashboard.api.list_views import ShownFile
 from karpool.dashboard.options import DashboardOptions
 from karpool.dashboard.pages.collector import CollectorSettings
 from karpool.dashboard.server.access import is_loopback
@@ -68,11 +69,12 @@ async def show_file(options: DashboardOptions, stop: Stop, told: Callable[[Serve
     file = ObjectFile(options.snapshot, report=log_bad_objects)
     objects = list(file.objects())
     name = (file.header.cluster if file.header else "") or options.snapshot.name
-    taken = parse_rfc3339(file.header.taken_at) if file.header else RealClock().now()
-    client = Client(NoServer(), FileClock(taken), name=name)
+    taken = parse_rfc3339(file.header.taken_at) if file.header else None
+    shown = ShownFile(name=options.snapshot.name, taken_at=taken)
+    client = Client(NoServer(), RealClock() if taken is None else FileClock(taken), name=name)
     environment = Environment({name: client}, EventRecorder(client, COMPONENT))
     describe_process(environment.registry)
-    page = _dashboard_of(environment, options, objects)
+    page = _dashboard_of(environment, options, objects, shown)
     async with AsyncExitStack() as stack:
         await page.prepare(stack)
         environment.status.waiting_for = ""
@@ -82,13 +84,13 @@ async def show_file(options: DashboardOptions, stop: Stop, told: Callable[[Serve
 
 
 class FileClock(RealClock):
-    """Time goes on from when a file was taken."""
+    """It is when the file was taken, for as long as somebody looks: nothing in a file grows older."""
 
     def __init__(self, taken: float) -> None:
-        self._ahead = taken - super().now()
+        self._taken = taken
 
     def now(self) -> float:
-        return super().now() + self._ahead
+        return self._taken
 
 
 class NoServer:
@@ -107,7 +109,10 @@ class NoServer:
 
 
 def _dashboard_of(
-    environment: Environment, options: DashboardOptions, objects: Sequence[Mapping[str, Any]] | None = None
+    environment: Environment,
+    options: DashboardOptions,
+    objects: Sequence[Mapping[str, Any]] | None = None,
+    file: ShownFile | None = None,
 ) -> Dashboard:
     certificate = None
     if options.tls_cert_file is not None and options.tls_private_key_file is not None:
@@ -133,6 +138,8 @@ def _dashboard_of(
             catalogue=options.catalogue,
             contract=options.contract,
             history=options.history_file,
+            file=file,
+            prometheus=options.prometheus,
         ),
     )
 

@@ -46,6 +46,23 @@ def is_extended(name: str) -> bool:
     return True
 
 
+# Extended resources that count addresses, network interfaces and device files: nobody looks for them.
+_PLUMBING = (
+    "vpc.amazonaws.com/pod-eni",
+    "vpc.amazonaws.com/PrivateIPv4Address",
+    "vpc.amazonaws.com/CIDRBlock",
+    "networking.gke.io",
+    "devices.kubevirt.io/",
+    "smarter-devices/",
+    "github.com/fuse",
+)
+
+
+def is_device(name: str) -> bool:
+    """Whether people mean it when they speak of devices: GPUs, other accelerators, EFA and the like."""
+    return is_extended(name) and not name.startswith(_PLUMBING)
+
+
 def amount(name: str, text: str | int | float) -> int:
     """One quantity in the unit that resource is counted in."""
     try:

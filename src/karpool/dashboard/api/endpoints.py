@@ -64,9 +64,9 @@ def _chosen(given: Parameters) -> EventChoice:
     return EventChoice(given.get("cluster", ""), given.get("type", ""), given.get("object", ""), words)
 
 
-def _time(fleet: FleetCollector, given: Parameters) -> Answer:
+async def _time(fleet: FleetCollector, given: Parameters) -> Answer:
     begin, end = _seconds(given, "begin"), _seconds(given, "end")
-    return fleet.time(given.get("cluster", ""), given.get("range", "") or RANGES[0].name, begin, end)
+    return await fleet.time(given.get("cluster", ""), given.get("range", "") or RANGES[0].name, begin, end)
 
 
 def _asked(name: str, about: str) -> EndpointParameter:

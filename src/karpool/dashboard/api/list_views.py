@@ -28,6 +28,13 @@ class PagedView(ApiView, frozen=True):
 # Clusters and nodes
 
 
+class ShownFile(ApiView, frozen=True):
+    """What is shown instead of clusters that live; `takenAt` null: the file does not say when."""
+
+    name: str
+    taken_at: Moment | None = None
+
+
 class ClusterList(PagedView, frozen=True):
     """Without pools, which `/clusters/{cluster}` has. Sums are over the whole fleet, whatever was chosen."""
 
@@ -40,6 +47,7 @@ class ClusterList(PagedView, frozen=True):
     list_price_per_hour: ListPrice
     unpriced: int
     promised_replicas: int
+    file: ShownFile | None = None
 
 
 class NamespaceUse(ApiView, frozen=True):
@@ -267,3 +275,4 @@ class TimeSeries(ApiView, frozen=True):
     times: list[Moment]
     series: dict[str, list[float | None]]
     units: dict[str, str]
+    remarks: list[str] = msgspec.field(default_factory=list)

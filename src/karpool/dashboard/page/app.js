@@ -50,6 +50,7 @@ function Main() {
 
 function Glance() {
   const { data } = useAnswer("clusters?limit=0", ["fleet", "promises"]);
+  useEffect(() => { if (data) set({ file: data.file }); }, [data?.file?.name]);
   if (!data) return null;
   const cpu = data.amounts.cpu;
   const listed = data.unpriced ? `per hour, ${count(data.unpriced)} nodes unpriced` : Math.abs(data.listPricePerHour - data.pricePerHour) < 5e-4 ? "per hour" : `per hour, by the list ${money(data.listPricePerHour)}`;
@@ -64,17 +65,19 @@ function Glance() {
   return facts.map(([key, value, name]) => html`<button key=${key} type="button" class="fact" aria-haspopup="dialog" aria-label=${`Why: ${value} ${name}`} onClick=${() => change({ why: whyOf("fact", key) })}><b>${value}</b>${" "}<span>${name}</span></button>`);
 }
 
+const ofFile = (file) => `file ${file.name}, ${file.takenAt ? `taken ${new Date(file.takenAt * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })}` : "which does not say when it was taken"}`;
+
 function Live() {
   const store = useStore();
   useEffect(() => {
     const live = document.getElementById("live");
     live.dataset.state = store.live;
-    live.title = store.why;
+    live.title = store.file ? "Figures are those of a file; nothing changes while you look." : store.why;
     const trouble = document.getElementById("trouble");
     trouble.hidden = !store.trouble;
     if (trouble.textContent !== store.trouble) trouble.textContent = store.trouble;
   });
-  return html`<span class="dot" aria-hidden="true"></span><span id="live-text">${{ live: "live", lost: "connection lost" }[store.live] ?? "connecting"}</span>`;
+  return html`<span class="dot" aria-hidden="true"></span><span id="live-text">${store.live === "live" && store.file ? ofFile(store.file) : { live: "live", lost: "connection lost" }[store.live] ?? "connecting"}</span>`;
 }
 
 function Dialog() {

@@ -6,7 +6,7 @@ import { useEffect, useRef, useState } from "./vendor/preact-htm.js";
 
 const PACE = 1000; // an answer is asked for at most once a second, however busy the fleet is
 const listeners = new Set();
-export const state = { versions: {}, epoch: 0, live: "connecting", why: "", trouble: "", locked: false };
+export const state = { versions: {}, epoch: 0, live: "connecting", why: "", trouble: "", locked: false, file: null };
 
 export function set(changes) {
   Object.assign(state, changes);

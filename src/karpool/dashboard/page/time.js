@@ -27,10 +27,11 @@ export function View() {
   useEffect(() => { import("./vendor/uplot.js").then((module) => setLibrary(() => module.default)); }, []);
   useShown("time", (data || error) && library);
   const zoomed = asked.begin || asked.end;
-  const some = data && data.series.clusters.some((value) => value !== null);
+  const some = data && data.series.nodes.some((value) => value !== null);
   return html`<${Heading} title="Time"><${ClusterChoice} all="the whole fleet" /><${Choose} id="range" name="range" label="Range" first="hour" options=${RANGES} />
       ${zoomed && html`<button type="button" onClick=${() => change({ begin: "", end: "" })}>Whole range</button>`}</${Heading}>
     <p class="lead">Means of what was seen; evictions are counted. Drag over a chart to zoom in. Where there is no line, nobody looked.</p>
+    ${data?.remarks.length > 0 && html`<p class="badge warn">${data.remarks.join("; ")}</p>`}
     ${error && !data && html`<p class="empty">${error.message}</p>`}
     ${data && !some && html`<p class="empty">Nothing was seen in this time yet; a sample is taken every ten seconds.</p>`}
     ${library && some && html`<div class="charts">${CHARTS.map(([name, show, lines]) => html`<${Chart} key=${name} library=${library} name=${name} show=${show} lines=${lines} data=${data} />`)}</div>`}`;

@@ -10,6 +10,8 @@ import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 const ROW = 46; // pixels, as in the style sheet: rows of equal height can be found without being drawn
 const PIECE = 100; // rows of one question
 const BESIDE = 12; // rows drawn above and below what is seen, so that scrolling shows no gap
+const KEPT = 5; // pieces held above and below what is seen, so that memory does not grow with what was scrolled past
+const REST = 60; // ms on one place before rows are asked for: who flies past does not read
 const PACE = 1000;
 
 // Pieces of the list by their number, asked for when they come into sight. `first` is the first answer.
@@ -31,6 +33,8 @@ function usePieces(path, asked, areas) {
       if (held.current !== mine) return;
       serverTime(data.at);
       mine.pieces.set(number, data.items);
+      const [from, to] = wanted.current;
+      for (const each of mine.pieces.keys()) if (each < from - KEPT || each > to + KEPT) mine.pieces.delete(each);
       mine.latest = data;
       setError(null);
     } catch (problem) {
@@ -43,10 +47,15 @@ function usePieces(path, asked, areas) {
     }
   };
   const wanted = useRef([0, 0]);
+  const resting = useRef(0);
   const want = (from, to) => {
     wanted.current = [from, to];
-    for (let number = from; number <= to; number += 1) if (!held.current.pieces.has(number)) ask(number);
+    const missing = [];
+    for (let number = from; number <= to; number += 1) if (!held.current.pieces.has(number)) missing.push(number);
+    clearTimeout(resting.current);
+    if (missing.length) resting.current = setTimeout(() => missing.forEach(ask), held.current.latest ? REST : 0);
   };
+  useEffect(() => () => clearTimeout(resting.current), []);
   useEffect(() => { last.current = Date.now(); setError(null); want(0, 0); }, [whole]);
   useEffect(() => {
     if (!held.current.latest) return undefined;

@@ -9,7 +9,7 @@ import msgspec
 
 from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.consolidation.view import ClusterView
-from karpool.dashboard.api.list_views import ClusterDetail, ClusterList, NamespaceUse
+from karpool.dashboard.api.list_views import ClusterDetail, ClusterList, NamespaceUse, ShownFile
 from karpool.dashboard.api.views import ClusterRow, FleetOverview, PoolRow
 from karpool.dashboard.pages.move_sentences import counted
 from karpool.dashboard.pages.paging import ListQuery, in_order, page_of
@@ -39,7 +39,10 @@ COLUMNS: Mapping[str, Callable[[ClusterRow], Any]] = {
 
 
 def cluster_table(
-    fleet: FleetOverview, query: ListQuery, has_node: Callable[[str], bool] = lambda cluster: False
+    fleet: FleetOverview,
+    query: ListQuery,
+    has_node: Callable[[str], bool] = lambda cluster: False,
+    file: ShownFile | None = None,
 ) -> ClusterList:
     """Found by their own name, region and provider, by their pools, and by nodes (`has_node`)."""
     matching = [
@@ -63,6 +66,7 @@ def cluster_table(
         list_price_per_hour=fleet.list_price_per_hour,
         unpriced=fleet.unpriced,
         promised_replicas=fleet.promised_replicas,
+        file=file,
     )
 
 

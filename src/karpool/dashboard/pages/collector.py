@@ -5,7 +5,7 @@ most every few seconds and only while somebody looks, because it takes the time 
 whole process: for 2,000 nodes about half a second. Nothing is ever written.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,11 @@ from karpool.dashboard.pages import (
 from karpool.dashboard.pages.consolidation_board import board, in_order, move_detail
 from karpool.dashboard.pages.node_detail import node_detail
 from karpool.dashboard.pages.paging import ListQuery
-from karpool.dashboard.pages.time_series import SAMPLE_SECONDS, FleetHistory
+from karpool.dashboard.pages.time_series import SAMPLE_SECONDS, FleetHistory, filled, range_of
+from karpool.dashboard.prometheus_history import PrometheusHistory
 from karpool.kube.api.client import Client
 from karpool.kube.clock import Clock
+from karpool.kube.transport.prometheus import PrometheusServer
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.model.errors import Invalid
 from karpool.model.karmada.binding import binding_key
@@ -58,7 +60,12 @@ TICK_SECONDS = 1.0  # promises show whole seconds
 PLAN_EVERY_SECONDS = 10.0  # clusters change all the time, and a person reads a plan for longer than that
 PLAN_SHARE = 10.0  # planning takes at most a tenth of the time
 PLAN_DEADLINE_SECONDS = 5.0  # 2,000 nodes take half a second; beyond this the page would stand still
+PLANS_AT_ONCE = 6  # made within one answer: each takes up to a second of the whole process
 LOOKED_AT_SECONDS = 60.0  # pages that are open ask again within half a minute
+# Looking at a cluster of 1,000 nodes again takes 10 ms, and a hundred of them change all the time: within
+# an answer so many are looked at as fit into what nobody feels, and between answers a few more.
+CATCH_UP_SECONDS = 0.1
+CATCH_UP_IN_TICK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class CollectorSettings:
     catalogue: Path | None = None  # a file, instead of the shipped one
     contract: Path | None = None
     history: Path | None = None  # where the past is kept, beside memory
+    file: list_views.ShownFile | None = None  # what is shown instead of clusters that live
+    prometheus: PrometheusServer | None = None  # who else knows the past
 
 
 @dataclass
@@ -109,8 +118,13 @@ class FleetCollector:
         self._askers: dict[str, EstimatorApi | None] = {}
         self._verified: dict[tuple[int, str], tuple[int, int]] = {}
         self._rows: dict[str, tuple[ClusterView, Any, views.ClusterRow]] = {}
+        self._is_behind = False  # whether an answer showed a cluster as it was before its latest change
+        self._node_orders = node_table.NodeOrders()
         self.history = FleetHistory()
         self._sampled_at = float("-inf")
+        server = self._wishes.prometheus
+        self._past = PrometheusHistory(server.fetch, self.clock) if server is not None else None
+        self.on_sample: Callable[[Sequence[views.ClusterRow], Mapping[str, int]], None] | None = None
         self._keep = HistoryFile(self._wishes.history) if self._wishes.history is not None else None
         if self._keep is not None:
             self.history.restore(self._keep.steps())
@@ -166,6 +180,10 @@ class FleetCollector:
                 log.exception("dashboard tick raised")
 
     def _look_at_time(self) -> None:
+        was_behind = self._is_behind
+        self._catch_up(CATCH_UP_IN_TICK_SECONDS)
+        if was_behind:
+            self.bell.ring((ViewArea.FLEET,))
         if self._verify() | self._expire():
             self.bell.ring((ViewArea.PROMISES, ViewArea.PLACEMENTS, ViewArea.FLEET))
         contact = {
@@ -184,13 +202,26 @@ class FleetCollector:
                 if planned is not None and planned.is_due(watch.version, self.clock.monotonic()):
                     self._make_plan(watch)
 
+    def _catch_up(self, seconds: float = CATCH_UP_SECONDS) -> None:
+        """Look again at clusters that changed, those longest unseen first, until the time is over."""
+        end = self.clock.monotonic() + seconds
+        behind = [watch for watch in self.watches.values() if watch.is_behind]
+        for watch in sorted(behind, key=lambda watch: watch.looked_at):
+            watch.view()
+            if self.clock.monotonic() > end:
+                break
+        self._is_behind = any(watch.is_behind for watch in behind)
+
     def _sample(self) -> None:
         now = self.clock.now()
         if self.clock.monotonic() < self._sampled_at + SAMPLE_SECONDS:
             return
         self._sampled_at = self.clock.monotonic()
         evictions = {name: watch.evictions.count for name, watch in self.watches.items()}
-        steps = self.history.sample(self.fleet().clusters, evictions, now)
+        rows = self.fleet().clusters
+        steps = self.history.sample(rows, evictions, now)
+        if self.on_sample is not None:
+            self.on_sample(rows, evictions)
         if self._keep is not None:
             self._keep.keep(steps)
         self.bell.ring((ViewArea.TIME,))
@@ -219,6 +250,7 @@ class FleetCollector:
     # Answers
 
     def fleet(self) -> views.FleetOverview:
+        self._catch_up()
         return fleet_map.fleet(
             [self._facts(watch) for watch in self.watches.values()],
             self._members(),
@@ -232,7 +264,7 @@ class FleetCollector:
             watch = self.watches.get(cluster)
             return watch is not None and watch.index().has(query.words)
 
-        return cluster_table.cluster_table(self.fleet(), query, has_node)
+        return cluster_table.cluster_table(self.fleet(), query, has_node, self._wishes.file)
 
     def cluster(self, name: str) -> list_views.ClusterDetail | None:
         row = next((row for row in self.fleet().clusters if row.name == name), None)
@@ -251,9 +283,9 @@ class FleetCollector:
         return cluster_table.cluster_detail(row, traces, now)
 
     def all_nodes(self, query: ListQuery) -> list_views.FleetNodeList:
-        return node_table.node_table(
-            (watch.index() for watch in self.watches.values()), query, self.clock.now()
-        )
+        self._catch_up()
+        indexes = [watch.index() for watch in self.watches.values()]
+        return node_table.node_table(indexes, query, self.clock.now(), self._node_orders)
 
     def waiting(self, query: ListQuery) -> list_views.WaitingPodList:
         return waiting_pods.waiting_pods(
@@ -284,6 +316,7 @@ class FleetCollector:
         return list_views.PodDetails(at=now, items=[detail])
 
     def gpus(self, query: ListQuery) -> list_views.DeviceList:
+        self._catch_up()
         return gpus.gpus((watch.devices() for watch in self.watches.values()), query, self.clock.now())
 
     def moves(self, query: ListQuery) -> list_views.MoveLedger:
@@ -310,12 +343,16 @@ class FleetCollector:
             self.clock.now(),
         )
 
-    def time(
+    async def time(
         self, cluster: str, range_: str, begin: float | None, end: float | None
     ) -> list_views.TimeSeries | None:
         if cluster and cluster not in self.watches and cluster not in self._members():
             return None
-        return self.history.read(cluster, range_, begin, end, self.clock.now())
+        own = self.history.read(cluster, range_, begin, end, self.clock.now())
+        if self._past is None or own.end < own.begin:
+            return own
+        past, remark = await self._past.read(cluster, range_of(range_), own.begin, own.end)
+        return filled(own, past, remark)
 
     def nodes(self, cluster: str, pool: str | None = None) -> views.NodeList | None:
         watch = self.watches.get(cluster)
@@ -368,13 +405,15 @@ class FleetCollector:
         )
 
     def consolidation(self, cluster: str = "") -> views.ConsolidationBoards:
-        """Of one cluster, or of all: a plan is made of every one that is asked about."""
+        """Of one cluster, or of all: a plan is made of every one that is asked about, of a few at once."""
         self._looked_at = self.clock.monotonic()
         pending, boards = [], []
+        unplanned = [name for name in self.watches if name not in self._plans and cluster in ("", name)]
+        later = unplanned[PLANS_AT_ONCE:]
         for watch in self.watches.values():
             if cluster not in ("", watch.name):
                 continue
-            plan = self._plan(watch)
+            plan = self._plan(watch) if watch.name not in later else None
             if plan is None:
                 pending.append(watch.name)
             elif plan.before.nodes or plan.pools:
@@ -394,7 +433,7 @@ class FleetCollector:
     # Inside
 
     def _facts(self, watch: DashboardCluster) -> fleet_map.ClusterOverview:
-        view, heard = watch.view(), watch.staleness
+        view, heard = watch.latest_view(), watch.staleness
         return fleet_map.ClusterOverview(
             watch.name,
             view,

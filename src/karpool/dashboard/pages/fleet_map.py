@@ -370,7 +370,7 @@ def resources_of(view: ClusterView) -> list[str]:
     """CPU and memory, and devices where nodes or limits have any."""
     present = {name for name in view.snapshot.resources if view.snapshot.allocatable(name).any()}
     present |= {name for pool in view.pools.values() for name in pool.limits}
-    devices = sorted(name for name in present if resources.is_extended(name))
+    devices = sorted(name for name in present if resources.is_device(name))
     return [*SHOWN_ALWAYS, *devices[:_EXTENDED_MAX]]
 
 

@@ -1,7 +1,8 @@
 """Nodes of the whole fleet as a table. Only the rows of the page that was asked for are made."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import is_not
 from typing import Any
 
 from karpool.cluster.nodes.state_node import StateNode
@@ -42,6 +43,7 @@ def _text(cluster: str, machine: StateNode) -> str:
 
 
 _Place = tuple[NodeIndex, int]  # of a node: its cluster, and its row there
+ORDERS_HELD = 8  # as many as people look at different lists at a time
 
 
 def _machine(place: _Place) -> StateNode:
@@ -70,29 +72,55 @@ COLUMNS: Mapping[str, Callable[[_Place], Any]] = {
 }
 
 
-def node_table(indexes: Iterable[NodeIndex], query: ListQuery, now: float) -> FleetNodeList:
+class NodeOrders:
+    """Which nodes a question chose, in its order, for as long as clusters are the same: the pages of a list
+    of 100,000 nodes are not each filtered and sorted anew."""
+
+    def __init__(self) -> None:
+        self._orders: dict[ListQuery, tuple[tuple[NodeIndex, ...], Sequence[_Place]]] = {}
+
+    def places(self, indexes: Sequence[NodeIndex], query: ListQuery) -> Sequence[_Place]:
+        question = replace(query, offset=0, limit=0)
+        of_indexes, places = self._orders.pop(question, ((), ()))
+        if len(of_indexes) != len(indexes) or any(map(is_not, of_indexes, indexes)):
+            places = _places(indexes, query)
+        while len(self._orders) >= ORDERS_HELD:
+            del self._orders[next(iter(self._orders))]
+        self._orders[question] = tuple(indexes), places
+        return places
+
+
+def _places(indexes: Iterable[NodeIndex], query: ListQuery) -> Sequence[_Place]:
+    places = [
+        (index, row)
+        for index in indexes
+        if query.cluster in ("", index.cluster)
+        for row in (range(index.n) if not (query.words or query.pool) else _chosen(index, query))
+    ]
+    return in_order(places, query, COLUMNS)
+
+
+def _chosen(index: NodeIndex, query: ListQuery) -> Iterator[int]:
+    for row, text in enumerate(index.texts):
+        if query.pool in ("", index.view.machines[row].pool) and all(word in text for word in query.words):
+            yield row
+
+
+def node_table(
+    indexes: Sequence[NodeIndex], query: ListQuery, now: float, orders: NodeOrders | None = None
+) -> FleetNodeList:
     """By cluster, in the order of its rows, unless a column was asked for."""
-    places: list[_Place] = []
-    total = 0
-    for index in indexes:
-        total += index.n
-        if query.cluster and index.cluster != query.cluster:
-            continue
-        places += ((index, row) for row in range(index.n) if _is_chosen(index, row, query))
-    rows = page_of(in_order(places, query, COLUMNS), query)
+    places = (orders or NodeOrders()).places(indexes, query)
     return FleetNodeList(
         at=now,
-        items=[FleetNode(cluster=index.cluster, node=_summary(index.view, row)) for index, row in rows],
+        items=[
+            FleetNode(cluster=index.cluster, node=_summary(index.view, row))
+            for index, row in page_of(places, query)
+        ],
         matched=len(places),
-        total=total,
+        total=sum(index.n for index in indexes),
         offset=query.offset,
     )
-
-
-def _is_chosen(index: NodeIndex, row: int, query: ListQuery) -> bool:
-    if query.pool and index.view.machines[row].pool != query.pool:
-        return False
-    return all(word in index.texts[row] for word in query.words)
 
 
 def _summary(view: ClusterView, row: int) -> NodeSummary:

@@ -66,9 +66,11 @@ def in_order(
     column = columns.get(query.sort)
     if column is None:
         return rows
-    told = [row for row in rows if column(row) is not None]
-    unknown = [row for row in rows if column(row) is None]
-    return [*sorted(told, key=column, reverse=query.descending), *unknown]
+    values = [column(row) for row in rows]
+    told = [number for number, value in enumerate(values) if value is not None]
+    told.sort(key=values.__getitem__, reverse=query.descending)
+    unknown = (row for row, value in zip(rows, values, strict=True) if value is None)
+    return [*(rows[number] for number in told), *unknown]
 
 
 def page_of(rows: Sequence[RowT], query: ListQuery) -> list[RowT]:

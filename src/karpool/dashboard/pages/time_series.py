@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from karpool.dashboard.api.list_views import TimeSeries
 from karpool.dashboard.api.views import ClusterRow
@@ -60,6 +61,26 @@ class StoredStep:
     step: int
     looks: int
     sums: tuple[float, ...]
+
+
+def range_of(name: str) -> TimeRange:
+    for time_range in RANGES:
+        if time_range.name == name:
+            return time_range
+    raise Invalid("range", name, f"must be one of {', '.join(time_range.name for time_range in RANGES)}")
+
+
+def filled(own: TimeSeries, past: Mapping[str, Mapping[int, float]], remark: str) -> TimeSeries:
+    """With what somebody else saw, by series and step, where nobody looked here."""
+    steps = [round(at / own.step_seconds) for at in own.times]
+    series = {
+        name: [
+            past.get(name, {}).get(step) if value is None else value
+            for step, value in zip(steps, values, strict=True)
+        ]
+        for name, values in own.series.items()
+    }
+    return replace(own, series=series, remarks=[remark] if remark else [])
 
 
 class TimeRing:
@@ -144,10 +165,7 @@ class FleetHistory:
         self, cluster: str, range_: str, begin: float | None, end: float | None, now: float
     ) -> TimeSeries:
         """Of `cluster`, or of the fleet. Raises Invalid for a range that there is not."""
-        chosen = next((time_range for time_range in RANGES if time_range.name == range_), None)
-        if chosen is None:
-            names = ", ".join(time_range.name for time_range in RANGES)
-            raise Invalid("range", range_, f"must be one of {names}")
+        chosen = range_of(range_)
         until = min(now, end) if end is not None else now
         since = max(until - chosen.seconds, begin) if begin is not None else until - chosen.seconds
         rings = self._rings.get(cluster, ())
@@ -180,22 +198,26 @@ class FleetHistory:
         return self._rings[cluster]
 
 
-def _values(row: ClusterRow, evictions: int) -> Values:
+def series_of(row: ClusterRow) -> dict[str, float]:
+    """What of a cluster is shown over time, but what happens in it."""
     amounts = {
         name: (amount.requested, max(0, amount.allocatable - amount.requested))
         for name, amount in row.amounts.items()
     }
     cpu, memory = amounts.get(resources.CPU, (0, 0)), amounts.get(resources.MEMORY, (0, 0))
-    return np.array(
-        [
-            row.price_per_hour,
-            row.nodes,
-            *cpu,
-            *memory,
-            row.pending,
-            evictions,
-            row.promised_replicas,
-            1.0,
-        ],
-        dtype=np.float64,
-    )
+    return {
+        "cost": row.price_per_hour,
+        "nodes": row.nodes,
+        "cpuRequested": cpu[0],
+        "cpuFree": cpu[1],
+        "memoryRequested": memory[0],
+        "memoryFree": memory[1],
+        "waiting": row.pending,
+        "promises": row.promised_replicas,
+        "clusters": 1.0,
+    }
+
+
+def _values(row: ClusterRow, evictions: int) -> Values:
+    values = {**series_of(row), "evictions": evictions}
+    return np.array([values[name] for name in NAMES], dtype=np.float64)

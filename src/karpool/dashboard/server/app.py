@@ -79,6 +79,7 @@ class Dashboard:
         health.remarks = environment.status.remarks
         self._metrics = metrics = DashboardMetrics(environment.registry)
         metrics.follow(self.collector.watches)
+        self.collector.on_sample = metrics.sampled
         self._server = DashboardServer(self.collector, AccessGuard(token, hosts), health, metrics)
         self._host, self._port, self._token, self._certificate = host, port, token, certificate
         self._clock = environment.clock

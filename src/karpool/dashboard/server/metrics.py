@@ -1,11 +1,15 @@
 """What a dashboard counts of itself: who asks, how long answers take, and how old what it shows is."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from karpool.dashboard.api.views import ClusterRow
 from karpool.dashboard.cluster_watch import DashboardCluster
+from karpool.dashboard.pages.time_series import series_of
+from karpool.dashboard.prometheus_history import EVICTIONS, METRICS, PREFIX
 
 # By the first digit, and what browsers see of trouble apart; nobody can add others.
 CODES = ("2xx", "304", "401", "403", "404", "4xx", "503", "5xx")
@@ -37,14 +41,37 @@ class DashboardMetrics:
             registry=registry,
         )
 
+        self._fleet = {
+            name: Gauge(f"{PREFIX}{metric}", about, ("cluster",), registry=registry)
+            for name, (metric, about, _) in METRICS.items()
+        }
+        self._evictions = Counter(
+            EVICTIONS, "Pods that were told to leave their node.", ("cluster",), registry=registry
+        )
+        self._evicted: dict[str, int] = {}
+
+    def sampled(self, rows: Sequence[ClusterRow], evictions: Mapping[str, int]) -> None:
+        """What charts are made from; of clusters that have been read."""
+        for row in rows:
+            if row.not_ready:
+                continue
+            values = series_of(row)
+            for name, gauge in self._fleet.items():
+                gauge.labels(row.name).set(values[name] / METRICS[name][2])
+            before = self._evicted.get(row.name, 0)
+            self._evicted[row.name] = evictions.get(row.name, before)
+            self._evictions.labels(row.name).inc(max(0, self._evicted[row.name] - before))
+
     def follow(self, watches: Mapping[str, DashboardCluster]) -> None:
         for name, watch in watches.items():
             self._stale.labels(name).set_function(partial(_staleness, watch))
             self._synced.labels(name).set_function(partial(_is_synced, watch))
 
     def forget(self, cluster: str) -> None:
-        for gauge in (self._stale, self._synced):
-            gauge.remove(cluster)
+        self._evicted.pop(cluster, None)
+        for metric in (self._stale, self._synced, *self._fleet.values(), self._evictions):
+            with suppress(KeyError):  # one that was never read has no figures
+                metric.remove(cluster)
 
     def answered(self, status: int, seconds: float) -> None:
         kind = f"{status // 100}xx"
