@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# In a terminal pip shows how far it is; elsewhere only what goes wrong.
+QUIET := $(shell test -t 2 || echo --quiet)
 WORKERS ?= 3
 LIVES ?= 50
 
@@ -18,13 +20,13 @@ $(BIN)/python:
 
 $(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(BIN)/python
 	@echo "setup: installing what running needs into $(VENV)" >&2
-	@$(PIP) install --quiet --require-hashes -r requirements/runtime.txt
-	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@$(PIP) install $(QUIET) --require-hashes -r requirements/runtime.txt
+	@$(PIP) install $(QUIET) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
 	@echo "setup: installing what tests and checks need into $(VENV)" >&2
-	@$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	@$(PIP) install $(QUIET) --require-hashes -r requirements/dev.txt
 	@touch $@
 
 setup: $(VENV)/.runtime ## prepare .venv with what running needs

@@ -1,15 +1,30 @@
 """A line that says how far something is: in terminals only, never in the way of other lines."""
 
 import io
+from threading import Event
 
 import pytest
 
-from karpool.cli.output.progress_line import BAR, ProgressLine
+from karpool.cli.cluster_source import list_cluster
+from karpool.cli.output import progress_line
+from karpool.cli.output.progress_line import BAR, ProgressLine, working
+from karpool.cluster.cluster import Cluster
+from karpool.consolidation.view import ASPECTS
+from tests.dashboard.fleets import clusters_of, nodes_and_pods
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+class Drawn(Terminal):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn = Event()
+
+    def flush(self) -> None:
+        self.drawn.set()
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +70,53 @@ def test_it_never_wraps() -> None:
     line = ProgressLine(Terminal(), 3, "a long title " * 20)
 
     assert [len(line.line(width)) for width in (0, 1, 20, 80)] == [0, 0, 19, 79]
+
+
+def test_what_takes_a_moment_needs_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+
+    with working("reading east", 3) as line:
+        line.begins("reading east: 500 pods")
+        line.ended()
+
+    assert stream.getvalue() == ""
+
+
+def test_what_takes_longer_says_what_it_is_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Drawn()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr(progress_line, "QUIET_SECONDS", 0.0)
+
+    with working("searching\x1b[2J", 2) as line:
+        assert stream.drawn.wait(20), "nothing was drawn beside the work"
+        line.ended()
+
+    shown = stream.getvalue()
+    assert "1/2  0:00  searching?[2J" in shown
+    assert shown.endswith("\r\x1b[K")  # nothing of it stays
+
+
+def test_in_a_pipe_work_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr(progress_line, "QUIET_SECONDS", 0.0)
+
+    with working("reading", 2) as line:
+        line.ended()
+
+    assert stream.getvalue() == ""
+
+
+async def test_reading_a_cluster_says_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ProgressLine, "begins", lambda line, what: said.append(what))
+    monkeypatch.setattr("karpool.kube.api.reader.PAGE_SIZE", 20)
+    async with clusters_of({"east": nodes_and_pods(30, seed=1)}) as clusters:
+        await list_cluster(clusters["east"].client("reader"), Cluster(ASPECTS))
+
+    assert [what for what in said if what.endswith(" nodes")] == [
+        "reading east: nodes",
+        "reading east: 20 nodes",
+        "reading east: 30 nodes",
+    ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from karpool.cli.options.cluster import ClusterOptions
+from karpool.cli.output.progress_line import ProgressLine, working
 from karpool.cli.output.text import note, pluralize
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.changes import (
@@ -118,28 +119,43 @@ async def list_cluster(
         told.setdefault((watched.resource, watched.into, watched.selection), []).append(watched)
     closed: list[SkippedObject] = []
     denied: dict[str, Denied] = {}
-    for (resource, struct, selection), kinds in told.items():
-        try:
-            page: ObjectPage[Any] = await client.list(resource, selection, into=struct)
-        except NotFound as error:
-            if not all(watched.optional or watched.refines for watched in kinds):
-                raise
-            if not all(watched.optional for watched in kinds):
-                closed.append(_not_looked_at(resource, error))
-            continue
-        except Denied as error:
-            if all(watched.refines for watched in kinds):
-                if all(watched.optional for watched in kinds) and not await _is_served(client, resource):
-                    continue
-                closed.append(_not_looked_at(resource, error))
-                _close(kinds, closed[-1].reason)
-            else:
-                denied[str(resource)] = error
-            continue
-        closed += _tell(kinds, [*_readable(page), *_unreadable(page)])
+    with working(f"reading {client.name}", len(told)) as line:
+        for kind, kinds in told.items():
+            try:
+                closed += await _list_kind(client, kind, kinds, line)
+            except Denied as error:
+                denied[str(kind[0])] = error
+            line.ended()
     if denied:
         raise MissingRights(client.name, denied)
     return closed
+
+
+async def _list_kind(
+    client: Client, kind: _Kind, watches: Sequence[WatchedKind[Any]], line: ProgressLine
+) -> list[SkippedObject]:
+    """Raises Denied or NotFound where the answer needs the kind."""
+    resource, struct, selection = kind
+    line.begins(f"reading {client.name}: {resource.plural}")
+
+    def progress(count: int) -> None:
+        line.begins(f"reading {client.name}: {count:,} {resource.plural}")
+
+    try:
+        page: ObjectPage[Any] = await client.list(resource, selection, into=struct, progress=progress)
+    except NotFound as error:
+        if not all(watched.optional or watched.refines for watched in watches):
+            raise
+        return [] if all(watched.optional for watched in watches) else [_not_looked_at(resource, error)]
+    except Denied as error:
+        if not all(watched.refines for watched in watches):
+            raise
+        if all(watched.optional for watched in watches) and not await _is_served(client, resource):
+            return []
+        skipped = _not_looked_at(resource, error)
+        _close(watches, skipped.reason)
+        return [skipped]
+    return _tell(watches, [*_readable(page), *_unreadable(page)])
 
 
 def _not_looked_at(resource: ApiResource, error: Denied | NotFound) -> SkippedObject:

@@ -12,7 +12,8 @@ from karpool.cli.inspect.plan_diff import diff
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_html, plan_markdown, plan_text
-from karpool.cli.output.text import columns, emit, machine, note, printable
+from karpool.cli.output.progress_line import working
+from karpool.cli.output.text import columns, emit, machine, note, pluralize, printable
 from karpool.cluster.cluster import Cluster
 from karpool.consolidation.bound.certificate import certified
 from karpool.consolidation.execution.stop_switch import StopSwitch
@@ -100,8 +101,10 @@ def planned(planned_cluster: PlannedCluster, settings: PlanSettings) -> Consolid
         return clock.monotonic() - start
 
     view, now = planned_cluster.view, planned_cluster.now
-    plan = plan_consolidation(view, settings, now, elapsed=elapsed)
-    return certified(plan, view, settings, now, elapsed=elapsed)
+    nodes = pluralize(len(view.machines), "node")
+    with working(f"searching among {nodes}, for {settings.deadline_seconds:g} s at most"):
+        plan = plan_consolidation(view, settings, now, elapsed=elapsed)
+        return certified(plan, view, settings, now, elapsed=elapsed)
 
 
 async def load_planned_cluster(

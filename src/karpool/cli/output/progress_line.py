@@ -6,15 +6,20 @@ colour where somebody asked for none (NO_COLOR) or nothing would show it.
 
 import os
 import shutil
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TextIO
 
 import click
 
-from karpool.cli.output.text import printable_lines
+from karpool.cli.output.text import printable, printable_lines
 
 BAR = 24
+QUIET_SECONDS = 0.4  # what takes no longer needs no line
+_TICK_SECONDS = 0.5
 _CLEAR = "\r\x1b[K"
 
 
@@ -45,7 +50,7 @@ class ProgressLine:
         self.draw()
 
     def begins(self, what: str) -> None:
-        self._what = what
+        self._what = printable(what)
         self.draw()
 
     def ended(self) -> None:
@@ -57,12 +62,41 @@ class ProgressLine:
             self._write(_CLEAR + self.line(shutil.get_terminal_size().columns))
 
     def line(self, width: int) -> str:
-        filled = BAR * self._done // max(self._total, 1)
         seconds = int(self._clock() - self._began)
-        bar = "━" * filled + "─" * (BAR - filled)
-        text = f"{bar} {self._done}/{self._total}  {seconds // 60}:{seconds % 60:02}  {self._what}"
+        text = f"{seconds // 60}:{seconds % 60:02}  {self._what}"
+        if self._total:
+            filled = BAR * min(self._done, self._total) // self._total
+            bar = "━" * filled + "─" * (BAR - filled)
+            text = f"{bar} {self._done}/{self._total}  {text}"
         return text[: max(width - 1, 0)]  # a line that wraps could not be taken away again
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+@contextmanager
+def working(what: str, total: int = 0) -> Iterator[ProgressLine]:
+    """On stderr, where that is a terminal: what is being done, how far it is and for how long, as soon as it
+    takes longer than a moment. Time goes on in it whatever the work does."""
+    line = ProgressLine(sys.stderr, total, printable(what))
+    if not line.is_live:
+        yield line
+        return
+    line.is_live = False
+    ended = Event()
+
+    def tick() -> None:
+        wait = QUIET_SECONDS
+        while not ended.wait(wait):
+            line.is_live, wait = True, _TICK_SECONDS
+            line.draw()
+
+    ticking = Thread(target=tick, name="progress", daemon=True)
+    ticking.start()
+    try:
+        yield line
+    finally:
+        ended.set()
+        ticking.join()
+        line.__exit__()

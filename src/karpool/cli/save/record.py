@@ -12,6 +12,7 @@ import click
 from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.options.cluster import ClusterOptions, connection_options
+from karpool.cli.output.progress_line import ProgressLine, working
 from karpool.cli.output.text import emit, note, pluralize
 from karpool.kube.clock import Clock
 from karpool.kube.snapshots.recording import (
@@ -90,8 +91,9 @@ async def _follow(
         informers = InformerSet(client, recorder.watches())
         following = asyncio.ensure_future(informers.run())
         try:
-            if await _listed(clock, informers, stop):
-                raise KeyboardInterrupt
+            with working(f"reading {client.name}"):
+                if await _listed(clock, informers, stop):
+                    raise KeyboardInterrupt
             with _opened(output) as file:
                 header = RecordingHeader(
                     format=FORMAT,
@@ -106,7 +108,8 @@ async def _follow(
                 objects = recorder.changes
                 note(f"{client.name}: {pluralize(objects, 'object')}; Ctrl-C ends the recording")
                 began[0] = clock.monotonic()
-                why = await _written(clock, recorder, file, stop, seconds, size_max)
+                with working(f"recording {client.name}") as line:
+                    why = await _written(clock, recorder, file, stop, seconds, size_max, line)
                 size = f"{file.tell() / 1024:.0f} KiB"
         finally:
             following.cancel()
@@ -130,7 +133,13 @@ async def _listed(clock: Clock, informers: InformerSet, stop: Stop) -> bool:
 
 
 async def _written(
-    clock: Clock, recorder: Recorder, file: IO[bytes], stop: Stop, seconds: float | None, size_max: int
+    clock: Clock,
+    recorder: Recorder,
+    file: IO[bytes],
+    stop: Stop,
+    seconds: float | None,
+    size_max: int,
+    line: ProgressLine,
 ) -> str:
     """Until the time is over, the file is full or somebody ends it; says which, if it is worth a word."""
     end = clock.monotonic() + (math.inf if seconds is None else seconds)
@@ -138,6 +147,7 @@ async def _written(
         asked = await stop.sleep(max(min(end - clock.monotonic(), WRITE_SECONDS), 0.0))
         file.write(recorder.written())
         file.flush()
+        line.begins(f"recording: {recorder.changes:,} objects and changes, {file.tell() / 1024:,.0f} KiB")
         if file.tell() >= size_max:
             return f"; ended, since the file has grown to --max-size {size_max // _MIB}"
         if asked or clock.monotonic() >= end:

@@ -7,6 +7,7 @@ import click
 
 from karpool.cli.cluster_source import connect
 from karpool.cli.options.cluster import ClusterOptions, connection_options
+from karpool.cli.output.progress_line import working
 from karpool.cli.output.text import emit, note
 from karpool.kube.snapshots.writer import SnapshotSummary, take_snapshot
 
@@ -34,4 +35,11 @@ def snapshot(output: Path, force: bool, cluster: ClusterOptions) -> None:
 
 async def _take(cluster: ClusterOptions, output: Path, force: bool) -> SnapshotSummary:
     async with connect(cluster) as client:
-        return await take_snapshot(client, output, context=cluster.context or "", replace_any=force)
+        with working(f"reading {client.name}") as line:
+
+            def progress(resource: str, count: int) -> None:
+                line.begins(f"reading {client.name}: {count:,} {resource}")
+
+            return await take_snapshot(
+                client, output, context=cluster.context or "", replace_any=force, progress=progress
+            )

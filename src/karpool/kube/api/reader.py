@@ -4,7 +4,7 @@ Lists are paged and consistent as of one moment; a bad object in a list is
 reported and skipped. Retries, limits and errors are those of `rest`.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar, overload
 
@@ -166,12 +166,23 @@ class ApiReader:
     async def list(self, resource: ApiResource, selection: ListOptions = ALL) -> ObjectPage[Object]: ...
     @overload
     async def list(
-        self, resource: ApiResource, selection: ListOptions = ALL, *, into: type[T]
+        self,
+        resource: ApiResource,
+        selection: ListOptions = ALL,
+        *,
+        into: type[T],
+        progress: Callable[[int], None] | None = None,
     ) -> ObjectPage[T]: ...
     async def list(
-        self, resource: ApiResource, selection: ListOptions = ALL, *, into: type[Any] = dict
+        self,
+        resource: ApiResource,
+        selection: ListOptions = ALL,
+        *,
+        into: type[Any] = dict,
+        progress: Callable[[int], None] | None = None,
     ) -> ObjectPage[Any]:
-        """All pages as one. A list that expires half-way is started again, at last in one piece."""
+        """All pages as one. A list that expires half-way is started again, at last in one piece.
+        `progress` hears after every page how many there are."""
         for attempt in range(1, EXPIRED_LIST_TRIES + 1):
             whole: ObjectPage[Any] = ObjectPage([])
             size = PAGE_SIZE if attempt < EXPIRED_LIST_TRIES else 0
@@ -179,6 +190,8 @@ class ApiReader:
                 async for page in self.pages(resource, selection, page_size=size, into=into):
                     whole.items.extend(page.items)
                     whole.bad.extend(page.bad)
+                    if progress is not None:
+                        progress(len(whole.items))
                     version = page.resource_version
                 return ObjectPage(whole.items, version, "", None, whole.bad)
             except Gone:

@@ -100,6 +100,9 @@ class SnapshotSummary:
         return sum(self.counts.values())
 
 
+SnapshotProgress = Callable[[str, int], None]  # of a kind, how many objects were read until now
+
+
 async def take_snapshot(
     client: Client,
     path: Path,
@@ -107,7 +110,7 @@ async def take_snapshot(
     context: str = "",
     saved: Sequence[SnapshotKind] = SAVED_KINDS,
     replace_any: bool = False,
-    progress: Callable[[str, int], None] = lambda resource, count: None,
+    progress: SnapshotProgress | None = None,
 ) -> SnapshotSummary:
     """Raises SnapshotError when the file cannot be written, and KubeError when the cluster cannot be read.
 
@@ -129,14 +132,13 @@ async def take_snapshot(
         last_error: KubeError | None = None
         for kind in saved:
             try:
-                count = await _copy(client, kind, writer)
+                count = await _copy(client, kind, writer, progress)
             except (Denied, NotFound, StatusError) as error:
                 last_error = error
                 summary.skipped.append(SkippedKind(str(kind), _why(error)))
                 continue
             resource = str(kind.resource)
             summary.counts[resource] = summary.counts.get(resource, 0) + count
-            progress(resource, count)
         if not summary.counts and last_error is not None:
             raise last_error
         footer = SnapshotFooter(
@@ -146,7 +148,9 @@ async def take_snapshot(
     return summary
 
 
-async def _copy(client: Client, kind: SnapshotKind, writer: "_Writer") -> int:
+async def _copy(
+    client: Client, kind: SnapshotKind, writer: "_Writer", progress: SnapshotProgress | None
+) -> int:
     if kind.name:
         obj = await client.get(kind.resource, kind.name, namespace=kind.selection.namespace)
         writer.add([_line(kind.resource, obj)])
@@ -159,6 +163,8 @@ async def _copy(client: Client, kind: SnapshotKind, writer: "_Writer") -> int:
             async for page in client.pages(kind.resource, kind.selection, page_size=size):
                 writer.add(_line(kind.resource, obj) for obj in page.items)
                 count += len(page.items)
+                if progress is not None:
+                    progress(str(kind.resource), count)
             return count
         except StatusError as error:
             # Half a kind is worse than none: it would look like a smaller cluster.
