@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from karpool.cli.document_kinds import DOCUMENTS
 from karpool.cli.main import commands
 from karpool.consolidation.execution.metrics import ConsolidationMetrics
 from karpool.consolidation.execution.options import ConsolidatorOptions
@@ -62,8 +64,9 @@ karpool COMMAND` is the same command. Flags of the commands that take the place 
 `scheduler`, `descheduler`) are read as Go reads them: `--flag`, `--flag=false`, `--flag value`, lists with
 commas or by repeating the flag.
 
-Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 it went wrong, 2 wrong usage, 3 a
-valid answer of "does not fit", 130 interrupted.
+Results go to stdout, everything else to stderr, with a line of progress where that is a terminal. Documents
+of `-o json` have [schemas](schemas/NodeUsageList.json), one a kind: `karpool schema` lists and prints them.
+Exit codes: 0 done, 1 it went wrong, 2 wrong usage, 3 a valid answer of "does not fit", 130 interrupted.
 """
 
 
@@ -492,6 +495,13 @@ PAGES: dict[str, Callable[[], str]] = {
     str(_CHART / "README.md"): chart_readme,
     str(_CHART / "files" / "scaleups.yaml"): scale_up_definition,
 }
+
+
+def _schema_page(kind: str) -> str:
+    return json.dumps(DOCUMENTS[kind].schema(kind), indent=1) + "\n"
+
+
+PAGES |= {f"schemas/{kind}.json": partial(_schema_page, kind) for kind in DOCUMENTS}
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ from karpool.manager.stop import Stop
 from karpool_fleet.simulation import ready_scenarios
 from tests.docs.served import Served, grpcurl
 from tests.docs.shown_commands import PAGES, ROOT, Shown, Stage, pipelines, shown_on
-from tests.docs.world import WAITING, World
+from tests.docs.world import NODE, WAITING, World
 
 T = TypeVar("T")
 KUBECTL = shutil.which("kubectl")
@@ -47,6 +47,44 @@ ANYWHERE = {
     "consolidator": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
     "gpu-scaler": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
     "dashboard": ("--port=0",),
+}
+# What people came for, as the answer words it; by page and command.
+_WALK = "walk-throughs.md"
+ANSWERS = {
+    (_WALK, "karpool top pools --snapshot prod.karpool.gz --sort-by .pricePerHour"): (
+        r"general +2 ",
+        r"prod: 3 nodes, \d+ pods? pending, \$0\.\d+ per hour",
+    ),
+    (_WALK, "karpool plan --snapshot prod.karpool.gz"): (
+        r"1 of 2 nodes? can go|1 node",
+        r"\$\d+\.\d+ per hour",
+    ),
+    (_WALK, "karpool plan --snapshot prod.karpool.gz --threshold 1 --threshold 2 --threshold 3"): (
+        r"Balanced k=1 +1 +1 ",
+        r"Balanced k=3 +1 +1 ",
+    ),
+    (_WALK, f"karpool explain node {NODE} --snapshot prod.karpool.gz"): (
+        rf"{re.escape(NODE)} (stays|goes|could go)",
+    ),
+    (_WALK, "karpool explain binding default/web-deployment --context karmada"): (
+        "member1: score 0, room for 100 more",
+        r"result: \{member1:1\}",
+    ),
+    (_WALK, "karpool get promises --context karmada --cluster-name member1"): (
+        r"member1 +shop/web-deployment +\d+",
+        "1 cluster, says karmada",
+    ),
+    (_WALK, "karpool capacity -f deployment.yaml --replicas 20 --context member1"): (
+        "default/web fits after scale-up: 20 of 20 replicas",
+        r"\$\d+\.\d+ per hour",
+    ),
+    (_WALK, "karpool top gpus --context prod"): (r"gpu-a +gpu-a-gpu-0 +NVIDIA-L4", "2 devices on 1 node"),
+    (_WALK, "karpool get scale-ups --context prod"): (r"Pending", "1 scale-up, 0 workers waiting in prod"),
+    (_WALK, "karpool explain pod web-7d9c5b8f4-x2x7k -n shop"): (
+        "pod shop/web-7d9c5b8f4-x2x7k fits nowhere, and no new node would take it",
+        "too little cpu even when empty .* ask for less, or use larger nodes",
+    ),
+    (_WALK, "karpool capacity deployment/web -n shop"): ("shop/web fits now: 2 of 2 replicas",),
 }
 WITH_COMMANDS = [page for page in PAGES if any(True for _ in shown_on(page))]
 
@@ -157,7 +195,8 @@ def execute(stage: Stage, given: str, served: Served) -> str:
     return out
 
 
-def check(shown: Shown, world: World, served: Served) -> None:
+def check(shown: Shown, world: World, served: Served) -> str:
+    """What it wrote, where it was executed."""
     text = shown.text.replace("/etc/", f"{world.folder}/")
     text = re.sub(r"'\$\(base64 -w0 (\S+)\)'", lambda found: in_base64(world.folder / found[1]), text)
     if text.startswith("karpool simulate "):
@@ -170,29 +209,30 @@ def check(shown: Shown, world: World, served: Served) -> None:
     if text.startswith("make "):
         target = text.split()[1]
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), "no such target"
-        return
+        return ""
     if text.startswith("python "):
         words = text.split()
         found = ROOT / (f"{words[2]}/{words[3]}.py" if words[1] == "-m" else words[1])
         assert found.exists(), "no such program"
-        return
+        return ""
     if text.startswith("export "):
         os.environ.update([text.removeprefix("export ").split("=", 1)])
-        return
+        return ""
     if text.startswith("karpool record "):  # ends by itself, once it has begun
         text = re.sub(r" --for \S+", " --for 1s", text)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys.modules[__name__], "SERVING_SECONDS", 60.0)
-            executed(text, served)
-        return
-    executed(text, served)
+            return executed(text, served)
+    return executed(text, served)
 
 
-def executed(text: str, served: Served) -> None:
+def executed(text: str, served: Served) -> str:
+    passed = ""
     for pipeline in pipelines(text):
         passed = ""
         for stage in pipeline:
             passed = execute(stage, passed, served)
+    return passed
 
 
 def in_base64(path: Path) -> str:
@@ -207,7 +247,9 @@ def test_what_a_page_shows_works(page: Path, world: World, served: Served) -> No
         if shown.mark:
             continue
         try:
-            check(shown, world, served)
+            written = check(shown, world, served)
+            for words in ANSWERS.get((page.name, shown.text), ()):
+                assert re.search(words, written), f"does not say {words!r}:\n{written}"
         except (AssertionError, KeyError) as error:
             raise AssertionError(f"{shown}\n{error}") from error
 

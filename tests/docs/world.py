@@ -17,8 +17,9 @@ from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.apiserver.kinds.bundled_crds import bundled_crds
 from karpool_fleet.simulation import ready_scenarios
+from tests.consolidation import cluster_objects
+from tests.dashboard.fleets import gpu_nodes, placed
 from tests.docs.shown_commands import ROOT
-from tests.estimator.serving import node
 from tests.kubectl.serving import RunningServer
 from tests.scheduler.acting import APIS, binding, summary
 
@@ -33,7 +34,7 @@ CONTEXTS = (
     "ireland",
     "arn:aws:eks:eu-west-1:1:cluster/prod",
 )
-NODE = "ip-10-0-1-7.ec2.internal"
+NODE, EMPTY_NODE = "ip-10-0-1-7.ec2.internal", "ip-10-0-1-8.ec2.internal"
 WAITING = ScaleUpRecord(
     DemandKey("shared", "*", 1, 12, 30), ScaleUpState.PENDING, time.time() - 60, time.time() - 30
 )
@@ -84,10 +85,12 @@ class World:
             send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
         for name in ("karmada-system", "karpool-system", "karpool-smart-pods", "shop"):
             send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-        made = node(NODE, labels={"karpenter.sh/nodepool": "general"})
-        send("POST", "/api/v1/nodes", made)
-        self._status("/api/v1/nodes/" + NODE, made["status"])
-        self._karpenter()
+        send("POST", "/apis/karpenter.sh/v1/nodepools", cluster_objects.pool())
+        for name in (NODE, EMPTY_NODE):
+            self._node(*cluster_objects.node(name, "m5.xlarge"))
+        for made in gpu_nodes():
+            if made["metadata"]["name"] == "gpu-b" and made["kind"] == "Node":
+                self._node(made)
         for namespace in ("default", "shop"):
             deployment = workload("Deployment", "web")
             deployment["metadata"]["namespace"] = namespace
@@ -105,9 +108,11 @@ class World:
         )
         status = {"resourceSummary": summary(100), "apiEnablements": APIS}
         self._status("/apis/cluster.karmada.io/v1alpha1/clusters/member1", status)
-        for namespace in ("default", "shop"):
-            path = f"/apis/work.karmada.io/v1alpha2/namespaces/{namespace}/resourcebindings"
-            send("POST", path, binding("web", namespace=namespace))
+        path = "/apis/work.karmada.io/v1alpha2/namespaces/{}/resourcebindings"
+        send("POST", path.format("default"), binding("web"))
+        promised = placed("web", 4, {"member1": 4}, time.time(), in_flight={"member1": 2})
+        promised["metadata"]["namespace"] = "shop"
+        send("POST", path.format("shop"), promised)
         meta = {"name": "cluster-autoscaler-status"}
         send("POST", "/api/v1/namespaces/kube-system/configmaps", {"metadata": meta, "data": {"status": ""}})
 
@@ -115,13 +120,11 @@ class World:
         path = "/apis/gpu.karpool.dev/v1alpha1/namespaces/karpool-smart-pods/scaleups"
         self.server.send("POST", path, to_object(WAITING, "karpool-smart-pods"))
 
-    def _karpenter(self) -> None:
-        ref = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-        pool = {
-            "metadata": {"name": "general"},
-            "spec": {"template": {"spec": {"nodeClassRef": ref, "requirements": []}}},
-        }
-        self.server.send("POST", "/apis/karpenter.sh/v1/nodepools", pool)
+    def _node(self, made: dict[str, Any], claim: dict[str, Any] | None = None) -> None:
+        for path, obj in (("/api/v1/nodes", made), ("/apis/karpenter.sh/v1/nodeclaims", claim)):
+            if obj is not None:
+                self.server.send("POST", path, obj)
+                self._status(f"{path}/{obj['metadata']['name']}", obj["status"])
 
     def _status(self, path: str, status: dict[str, Any]) -> None:
         merge = "application/merge-patch+json"

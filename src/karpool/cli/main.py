@@ -90,6 +90,7 @@ _COMMANDS: Table = {
         "support_bundle",
         "Save what somebody else needs to understand a problem.",
     ),
+    "schema": ("karpool.cli.schema", "schema", "Print the JSON Schema of what -o json writes."),
     "top": ("karpool.cli.inspect.top", "top", "Show nodes, pools and GPUs: requested, free, price."),
     "up": ("karpool.cli.embedded.up", "up", "Start a fleet with all controllers, and take a guided tour."),
     "verify-policy": (

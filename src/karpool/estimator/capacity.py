@@ -146,10 +146,12 @@ class CapacityAnalyzer:
         limits = tuple(_limits(outcome, wanted))
         if wanted > at_once:
             limits += (f"{', '.join(exclusive)} may be used by one pod at a time, not by {wanted}",)
+        # What nobody can tell is no "none": what is there fits whatever could come.
+        is_untold = unknown or outcome.code is EstimateCode.UNKNOWN
         fits = held >= wanted and not limits
         verdict = (
             CapacityVerdict.CANNOT_TELL
-            if not fits and (unknown or (claims and beyond))
+            if not fits and (is_untold or (claims and beyond))
             else CapacityVerdict.NO
             if not fits
             else CapacityVerdict.NOW
@@ -157,7 +159,7 @@ class CapacityAnalyzer:
             else CapacityVerdict.AFTER_SCALE_UP
         )
         remarks = () if fits else tuple(reason for plan in plans for reason in plan.reasons)
-        most = min(max(outcome.answer, existing if unknown else 0), at_once)
+        most = min(max(outcome.answer, existing if is_untold else 0), at_once)
         return CapacityReport(verdict, wanted, most, tuple(places), refusals, limits, remarks)
 
     def _plans(self, question: EstimateQuestion, wanted: int) -> list[Estimate]:

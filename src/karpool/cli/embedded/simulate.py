@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from karpool.cli.embedded import simulate_html, simulate_spread, simulate_svg
 from karpool.cli.exit_codes import CommandFailed
 from karpool.cli.options.cluster import RegionParam, catalogue_option
+from karpool.cli.output.listing import ListedItem, Listing, ListingForm, check_output, render_listing
 from karpool.cli.output.text import columns, emit, machine, note, printable
 from karpool.kube.clock import RealClock
 from karpool.model.errors import Invalid
@@ -26,6 +27,7 @@ from karpool_fleet.simulation.scenario_file import Expectation, Named, Trace, ch
 from karpool_fleet.simulation.traces import check_traces
 
 KIND = "SimulationReport"
+REPORTS = ("table", "wide", "json", "yaml", "html", "svg")
 # What a person looks at first; -o wide has all.
 MAIN = (
     "cost",
@@ -75,10 +77,10 @@ SHOW_AFTER_SECONDS = 2.0
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "wide", "json", "yaml", "html", "svg"]),
     default="table",
     show_default=True,
-    help="Form of the report.",
+    metavar=f"[{'|'.join(REPORTS)}]",
+    help="Form of the report; of --list all forms of lists, like name and csv.",
 )
 @click.option("--variant", "variants", multiple=True, help="Only these variants.")
 @click.option(
@@ -125,8 +127,9 @@ def simulate(
     cluster. Exits with 1 when something that the scenario expects did not come true.
     """
     _hush()
+    _check_form(output, listing=listing)
     if listing:
-        emit(columns(["NAME", "PLAYS"], [[name, played.title] for name, played in ready_scenarios()]))
+        emit(render_listing(_scenarios(), ListingForm(output)))
         return
     if sum(source is not None for source in (scenario, from_snapshot, replay)) != 1:
         raise click.UsageError(
@@ -194,6 +197,24 @@ def planned_runs(
 def _completed(typed: str) -> list[CompletionItem]:
     names = [name for name, _ in ready_scenarios() if name.startswith(typed)]
     return [*map(CompletionItem, names), CompletionItem(typed, type="file")]
+
+
+def _check_form(output: str, *, listing: bool) -> None:
+    if listing:
+        try:
+            check_output(output)
+        except Invalid as error:
+            raise click.UsageError(str(error)) from None
+    elif output not in REPORTS:
+        raise click.BadParameter(f"{output!r} is not one of {', '.join(REPORTS)}", param_hint="--output")
+
+
+def _scenarios() -> Listing:
+    items = [
+        ListedItem(name, {"name": name, "title": played.title}, (name, played.title))
+        for name, played in ready_scenarios()
+    ]
+    return Listing("ScenarioList", "scenario", ("NAME", "PLAYS"), items)
 
 
 def _hush() -> None:

@@ -21,8 +21,9 @@ def _body(title: str, description: str, results: Sequence[Result], broken: Seque
     yield html_page.text(f"Simulated {first.seconds / _HOUR:g} h with seed {first.seed}.", style="quiet")
     for line in broken:
         yield html_page.text(f"Not as expected: {line}", style="bad")
-    yield html_page.text("Cost against disruption", "h2")
-    yield cost_and_disruption(results)
+    if len(results) > 1:  # one point alone shows nothing that the figures do not
+        yield html_page.text("Cost against disruption", "h2")
+        yield cost_and_disruption(results)
     yield html_page.text("Over time", "h2")
     titles = {name: series.title for result in results for name, series in result.series.items()}
     quiet = [name for name in titles if not _has_values(results, name)]

@@ -7,7 +7,10 @@ import click
 import msgspec
 
 from karpool.cli.exit_codes import CommandFailed
+from karpool.cli.inspect.listing_options import StaticListingOptions
 from karpool.cli.options.cluster import RegionParam, catalogue_option, output_option
+from karpool.cli.options.parameters import with_options
+from karpool.cli.output.listing import ListedItem, Listing, render_listing
 from karpool.cli.output.text import columns, emit, machine, note, pluralize
 from karpool.kube.bounded_input import read_bounded
 from karpool.model import resources
@@ -37,10 +40,10 @@ def catalogue() -> None:
 
 @catalogue.command(epilog="Example: karpool catalogue regions --provider azure")
 @click.option("--provider", type=click.Choice(["aws", "azure", "gcp"]), help="Of this cloud only.")
-@_OUTPUT
-def regions(provider: str | None, output: str) -> None:
+@with_options(StaticListingOptions, "listing")
+def regions(provider: str | None, listing: StaticListingOptions) -> None:
     """List the regions that prices are shipped for, their zones, and how old the prices are."""
-    items: list[dict[str, Any]] = []
+    items: list[ListedItem] = []
     for name in shipped_regions():
         if provider in (None, shipped_provider(name)):
             region = shipped_region(name)
@@ -51,21 +54,19 @@ def regions(provider: str | None, output: str) -> None:
                 "on_demand_as_of": region.on_demand_as_of,
                 "spot_as_of": region.spot_as_of,
             }
-            items.append(camel_case(item, old_keys=True))
-    if output in ("json", "yaml"):
-        emit(machine("RegionList", {"items": items}, output))
-        return
-    rows = [
-        [
-            item["region"],
-            item["provider"],
-            ",".join(item["zones"]) if output == "wide" else str(len(item["zones"])),
-            item["on_demand_as_of"] or UNKNOWN,
-            item["spot_as_of"] or UNKNOWN,
-        ]
-        for item in items
-    ]
-    emit(columns(["REGION", "PROVIDER", "ZONES", "ON-DEMAND AS OF", "SPOT AS OF"], rows))
+            cells = [
+                name,
+                shipped_provider(name),
+                str(len(region.zone_names)),
+                region.on_demand_as_of or UNKNOWN,
+                region.spot_as_of or UNKNOWN,
+            ]
+            zones = ",".join(region.zone_names)
+            items.append(ListedItem(name, camel_case(item, old_keys=True), cells, [zones]))
+    header = ("REGION", "PROVIDER", "ZONES", "ON-DEMAND AS OF", "SPOT AS OF")
+    summary = [f"{pluralize(len(items), 'region')}"]
+    table = Listing("RegionList", "region", header, items, ["NAMES OF ZONES"], summary=summary)
+    emit(render_listing(table, listing.form))
 
 
 @catalogue.command("list", epilog="Example: karpool catalogue list --region westeurope --family Ds_v5")
@@ -73,8 +74,8 @@ def regions(provider: str | None, output: str) -> None:
 @click.option("--family", default="", help="Types whose family, series or name starts with this.")
 @click.option("--gpu", is_flag=True, help="Types with GPUs only.")
 @catalogue_option
-@_OUTPUT
-def list_(region: str, family: str, gpu: bool, catalogue: Path | None, output: str) -> None:
+@with_options(StaticListingOptions, "listing")
+def list_(region: str, family: str, gpu: bool, catalogue: Path | None, listing: StaticListingOptions) -> None:
     """List the types of a region: size, room for pods, GPUs, and the price on demand and as spot."""
     prices = _catalogue(region, catalogue)
     types = [
@@ -83,37 +84,29 @@ def list_(region: str, family: str, gpu: bool, catalogue: Path | None, output: s
         if (not family or _is_of_family(instance_type, family)) and (not gpu or instance_type.gpu is not None)
     ]
     types.sort(key=lambda instance_type: (instance_type.capacity.get(resources.CPU, 0), instance_type.name))
-    if output in ("json", "yaml"):
-        content = {**_head(prices), "items": [_described(prices, instance_type) for instance_type in types]}
-        emit(machine("InstanceTypeList", content, output))
-        return
-    shown = [
-        [
+    items = [
+        ListedItem(
             instance_type.name,
-            resources.show_rounded(resources.CPU, instance_type.capacity.get(resources.CPU, 0)),
-            resources.show_rounded(resources.MEMORY, instance_type.allocatable.get(resources.MEMORY, 0)),
-            _gpus(instance_type),
-            _money(_least(instance_type, ON_DEMAND)),
-            _money(_least(instance_type, SPOT)),
-            *(
-                [",".join(sorted({offering.zone for offering in instance_type.offerings}))]
-                if output == "wide"
-                else []
-            ),
-        ]
+            _described(prices, instance_type),
+            [
+                instance_type.name,
+                resources.show_rounded(resources.CPU, instance_type.capacity.get(resources.CPU, 0)),
+                resources.show_rounded(resources.MEMORY, instance_type.allocatable.get(resources.MEMORY, 0)),
+                _gpus(instance_type),
+                _money(_least(instance_type, ON_DEMAND)),
+                _money(_least(instance_type, SPOT)),
+            ],
+            [",".join(sorted({offering.zone for offering in instance_type.offerings}))],
+            _labels(instance_type),
+        )
         for instance_type in types
     ]
-    header = [
-        "TYPE",
-        "CPU",
-        "MEMORY LEFT",
-        "GPU",
-        "$/H",
-        "SPOT $/H",
-        *(["ZONES"] if output == "wide" else []),
-    ]
-    emit(columns(header, shown))
-    emit(f"\n{prices.region}: {pluralize(len(types), 'type')}, prices of {prices.as_of or UNKNOWN}")
+    header = ("TYPE", "CPU", "MEMORY LEFT", "GPU", "$/H", "SPOT $/H")
+    said = f"{prices.region}: {pluralize(len(types), 'type')}, prices of {prices.as_of or UNKNOWN}"
+    table = Listing(
+        "InstanceTypeList", "instancetype", header, items, ["ZONES"], _head(prices), [said], empty=said
+    )
+    emit(render_listing(table, listing.form))
 
 
 @catalogue.command(epilog="Example: karpool catalogue show Standard_D4s_v5 --region westeurope")

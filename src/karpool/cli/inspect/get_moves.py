@@ -122,15 +122,20 @@ def _row(record: MoveRecord, now: float, dollars: Iterable[float | None]) -> lis
 
 @click.command(epilog="Example: karpool get moves --context prod -o wide")
 @click.option("-n", "--namespace", default=STOP_NAMESPACE, show_default=True, help="Of the records.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Records of all namespaces.")
 @click.option("--active", is_flag=True, help="Only moves under way.")
 @with_options(ListingOptions, "listing")
 @connection_options
-def moves(cluster: ClusterOptions, namespace: str, active: bool, listing: ListingOptions) -> None:
+def moves(
+    cluster: ClusterOptions, namespace: str, all_namespaces: bool, active: bool, listing: ListingOptions
+) -> None:
     """Show consolidation's moves: under way, done, rolled back and rejected, the latest last."""
     problems: list[str] = []
 
     def look() -> Listing:
-        records, problems[:], now, name = asyncio.run(_read(cluster, namespace, active))
+        records, problems[:], now, name = asyncio.run(
+            _read(cluster, "" if all_namespaces else namespace, active)
+        )
         return moves_listing(records, now, name)
 
     show_listing(look, listing)

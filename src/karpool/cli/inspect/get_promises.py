@@ -9,7 +9,7 @@ import click
 
 from karpool.cli.cluster_source import connect
 from karpool.cli.exit_codes import CommandFailed
-from karpool.cli.inspect.listing_options import ListingOptions, show_listing
+from karpool.cli.inspect.listing_options import ListingOptions, NamespaceOptions, show_listing
 from karpool.cli.options.cluster import ClusterOptions, connection_options
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output.listing import ListedItem, Listing
@@ -109,7 +109,6 @@ def promises_listing(lines: Iterable[PromiseLine], cluster: str = "") -> Listing
 
 class PromiseOptions(Options, frozen=True):
     cluster_name: Annotated[str, option("Only in this member cluster.")] = ""
-    namespace: Annotated[str, option("Only of bindings in this namespace.", short="n")] = ""
     assumption_ttl_seconds: Annotated[
         Duration,
         option("Lifetime of a promise; use the value of the scheduler's flag.", flag="assumption-ttl"),
@@ -118,13 +117,13 @@ class PromiseOptions(Options, frozen=True):
 
 @click.command(epilog="Example: karpool get promises --kubeconfig karmada.config --cluster-name member1")
 @with_options(PromiseOptions, "options")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces, as without --namespace.")
+@with_options(NamespaceOptions, "places")
 @with_options(ListingOptions, "listing")
 @connection_options
 def promises(
     cluster: ClusterOptions,
     options: PromiseOptions,
-    all_namespaces: bool,
+    places: NamespaceOptions,
     listing: ListingOptions,
 ) -> None:
     """Show replicas that were placed and are not known to have landed, of all schedulers.
@@ -132,13 +131,11 @@ def promises(
     Read from the bindings of the Karmada API server: what a scheduler that starts now would hold. One that
     runs may know of more pods that have landed, from the estimators it asks.
     """
-    if all_namespaces and options.namespace:
-        raise click.UsageError("--all-namespaces does not go with --namespace")
     problems: list[str] = []
 
     def look() -> Listing:
         lines, members, problems[:], name = asyncio.run(_read(cluster, options.assumption_ttl_seconds))
-        return promises_listing(_chosen(lines, members, options), name)
+        return promises_listing(_chosen(lines, members, options.cluster_name, places.namespace), name)
 
     show_listing(look, listing)
     for problem in problems:
@@ -146,9 +143,8 @@ def promises(
 
 
 def _chosen(
-    lines: Sequence[PromiseLine], members: Sequence[str], options: PromiseOptions
+    lines: Sequence[PromiseLine], members: Sequence[str], cluster_name: str, namespace: str
 ) -> list[PromiseLine]:
-    cluster_name, namespace = options.cluster_name, options.namespace
     if cluster_name and cluster_name not in {*members, *(line.cluster for line in lines)}:
         hint = f"Karmada knows {join_names(members)}" if members else "Karmada knows none yet"
         raise CommandFailed(f"--cluster-name: there is no member cluster {cluster_name!r}; {hint}")

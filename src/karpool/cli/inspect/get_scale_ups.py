@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from karpool.cli.cluster_source import connect, note_skipped
-from karpool.cli.inspect.listing_options import ListingOptions, show_listing
+from karpool.cli.inspect.listing_options import ListingOptions, NamespaceOptions, show_listing
 from karpool.cli.options.cluster import ClusterOptions, cluster_options
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output.listing import ListedItem, Listing
-from karpool.cli.output.text import note, pluralize
+from karpool.cli.output.text import NONE, note, pluralize
 from karpool.gpu.records.scale_up_object import SCALEUPS, from_object
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpUnit
 from karpool.kube.api.client import Client
@@ -41,30 +41,36 @@ class ScaleUpListing:
     words: dict[str, str] = field(default_factory=dict)
     said: dict[tuple[str, int], str] = field(default_factory=dict)  # of the scheduler, by record and index
     cluster: str = ""
+    namespaces: dict[str, str] = field(default_factory=dict)  # of records, by name
 
 
-def list_scale_ups(options: ClusterOptions) -> ScaleUpListing:
-    """Raises KubeError or SnapshotError."""
+def list_scale_ups(options: ClusterOptions, namespace: str = "") -> ScaleUpListing:
+    """Of all namespaces, where none is named. Raises KubeError or SnapshotError."""
     if options.snapshot is not None:
         file = ObjectFile(options.snapshot, report=note_skipped)
-        objects = list(file.objects())
+        objects = [obj for obj in file.objects() if namespace in ("", _namespace(obj))]
         now = parse_rfc3339(file.header.taken_at) if file.header else RealClock().now()
         name = (file.header.cluster if file.header else "") or options.snapshot.name
         return replace(understood(objects, now), cluster=name)
-    return asyncio.run(_live(options))
+    return asyncio.run(_live(options, namespace))
 
 
-async def _live(options: ClusterOptions) -> ScaleUpListing:
+def _namespace(obj: Object) -> str:
+    return str((obj.get("metadata") or {}).get("namespace", ""))
+
+
+async def _live(options: ClusterOptions, namespace: str) -> ScaleUpListing:
     async with connect(options) as client:
-        objects = [{**raw, "kind": SCALEUPS.kind} for raw in await _listed(client)]
-        pods = (await client.list(PODS, ListOptions(label_selector=SELECTOR))).items
+        objects = [{**raw, "kind": SCALEUPS.kind} for raw in await _listed(client, namespace)]
+        chosen = ListOptions(namespace=namespace or None, label_selector=SELECTOR)
+        pods = (await client.list(PODS, chosen)).items
         listed = understood([*objects, *({**pod, "kind": "Pod"} for pod in pods)], client.clock.now())
         return replace(listed, cluster=client.name)
 
 
-async def _listed(client: Client) -> list[Object]:
+async def _listed(client: Client, namespace: str) -> list[Object]:
     try:
-        return (await client.list(SCALEUPS)).items
+        return (await client.list(SCALEUPS, ListOptions(namespace=namespace or None))).items
     except NotFound:
         return []  # a cluster without the definition has no scale-ups
 
@@ -75,18 +81,20 @@ def understood(objects: Iterable[Object], now: float) -> ScaleUpListing:
     problems: list[str] = []
     words: dict[str, str] = {}
     said: dict[tuple[str, int], str] = {}
+    namespaces: dict[str, str] = {}
     for raw in objects:
         name = f"{raw.get('kind')} {(raw.get('metadata') or {}).get('name', '')}"
         try:
             if raw.get("kind") == SCALEUPS.kind:
                 records.append(record := from_object(raw))
+                namespaces[record.name] = _namespace(raw)
                 words |= {unit.candidate: unit.about for unit in record.units if unit.about}
             elif raw.get("kind") == "Pod":
                 _read_pod(decode(raw, Pod), words, said)
         except Invalid as error:
             problems.append(str(error.at(name)))
     records.sort(key=lambda record: (record.first_seen, record.name))
-    return ScaleUpListing(records, now, problems, words, said)
+    return ScaleUpListing(records, now, problems, words, said, namespaces=namespaces)
 
 
 def _read_pod(pod: Pod, words: dict[str, str], said: dict[tuple[str, int], str]) -> None:
@@ -107,6 +115,7 @@ def document(listing: ScaleUpListing, record: ScaleUpRecord) -> Object:
     """A scale-up for machines; moments as the API writes them."""
     return {
         "name": record.name,
+        "namespace": listing.namespaces.get(record.name, ""),
         "pool": record.key.pool,
         "model": record.key.model,
         "demand": str(record.key),
@@ -176,11 +185,12 @@ def scale_ups_listing(listing: ScaleUpListing, records: Sequence[ScaleUpRecord])
                     age(listing.now, record.first_seen),
                     record.reason or "-",
                 ),
-                [record.message or "-"],
+                [listing.namespaces.get(record.name, "") or NONE, record.message or NONE],
+                namespace=listing.namespaces.get(record.name, ""),
             )
             for record in records
         ],
-        ["MESSAGE"],
+        ["NAMESPACE", "MESSAGE"],
         {"cluster": listing.cluster} if listing.cluster else {},
         [f"{pluralize(len(records), 'scale-up')}, {pluralize(waiting, 'worker')} waiting{where}"],
         f"no scale-ups{where}",
@@ -190,9 +200,16 @@ def scale_ups_listing(listing: ScaleUpListing, records: Sequence[ScaleUpRecord])
 @click.command("scale-ups", epilog="Example: karpool get scale-ups --pool shared -o json")
 @click.option("--pool", help="Only of this pool of devices.")
 @click.option("--state", help="Only in this state, like Pending.")
+@with_options(NamespaceOptions, "places")
 @with_options(ListingOptions, "listing")
 @cluster_options
-def scale_ups(cluster: ClusterOptions, pool: str | None, state: str | None, listing: ListingOptions) -> None:
+def scale_ups(
+    cluster: ClusterOptions,
+    pool: str | None,
+    state: str | None,
+    places: NamespaceOptions,
+    listing: ListingOptions,
+) -> None:
     """Show nodes that were asked for because workers found no GPU, oldest first.
 
     NODES are those that have come, of those asked for. `karpool explain scale-up NAME` says more of one.
@@ -200,7 +217,7 @@ def scale_ups(cluster: ClusterOptions, pool: str | None, state: str | None, list
     problems: list[str] = []
 
     def look() -> Listing:
-        listed = list_scale_ups(cluster)
+        listed = list_scale_ups(cluster, places.namespace)
         problems[:] = listed.problems
         chosen = [
             record

@@ -31,7 +31,9 @@ _CLEAR = "\x1b[H\x1b[2J"
 _PATIENCE = 4
 
 
-class ListingOptions(Options, frozen=True):
+class StaticListingOptions(Options, frozen=True):
+    """Of a list that stays what it is."""
+
     output: Annotated[
         str,
         option(
@@ -51,10 +53,6 @@ class ListingOptions(Options, frozen=True):
         tuple[str, ...], option("Show this label in a column of its own.", short="L", metavar="LABEL")
     ] = ()
     no_headers: Annotated[bool, option("Without the line of titles.")] = False
-    watch: Annotated[bool, option("Go on, and show what changes, until Ctrl-C.", short="w")] = False
-    watch_interval_seconds: Annotated[
-        LongerThanNothing, option("How often to look again with --watch.", flag="watch-interval")
-    ] = 2.0
 
     @property
     def form(self) -> ListingForm:
@@ -75,8 +73,29 @@ class ListingOptions(Options, frozen=True):
             chosen_items(Listing("", "", (), ()), self.form)
         except Invalid as error:
             yield error
+
+
+class ListingOptions(StaticListingOptions, frozen=True):
+    """Of a list of what lives in a cluster."""
+
+    watch: Annotated[bool, option("Go on, and show what changes, until Ctrl-C.", short="w")] = False
+    watch_interval_seconds: Annotated[
+        LongerThanNothing, option("How often to look again with --watch.", flag="watch-interval")
+    ] = 2.0
+
+    def problems(self) -> Iterator[Invalid | str]:
+        yield from super().problems()
         if self.watch and self.output not in (TABLE, WIDE, CSV):
             yield f"--watch shows tables; it does not go with -o {self.output}"
+
+
+class NamespaceOptions(Options, frozen=True):
+    namespace: Annotated[str, option("Only of this namespace.", short="n")] = ""
+    all_namespaces: Annotated[bool, option("Of all namespaces, as without --namespace.", short="A")] = False
+
+    def problems(self) -> Iterator[Invalid | str]:
+        if self.namespace and self.all_namespaces:
+            yield "--all-namespaces does not go with --namespace"
 
 
 def in_a_terminal() -> bool:

@@ -35,6 +35,23 @@ _REFERENCES: Mapping[str, ApiResource] = {
         (api.STATEFULSETS, ("statefulset", "statefulsets", "sts")),
         (api.REPLICASETS, ("replicaset", "replicasets", "rs")),
         (api.JOBS, ("job", "jobs")),
+        (api.DAEMONSETS, ("daemonset", "daemonsets", "ds")),
+        (ApiResource("batch", "v1", "cronjobs", "CronJob"), ("cronjob", "cronjobs", "cj")),
+        (
+            ApiResource("", "v1", "replicationcontrollers", "ReplicationController"),
+            ("replicationcontroller", "replicationcontrollers", "rc"),
+        ),
+        (ApiResource("argoproj.io", "v1alpha1", "rollouts", "Rollout"), ("rollout", "rollouts", "ro")),
+        (ApiResource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"), ("jobset", "jobsets")),
+        (
+            ApiResource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet"),
+            ("leaderworkerset", "leaderworkersets", "lws"),
+        ),
+        (ApiResource("ray.io", "v1", "rayclusters", "RayCluster"), ("raycluster", "rayclusters")),
+        (ApiResource("ray.io", "v1", "rayjobs", "RayJob"), ("rayjob", "rayjobs")),
+        (ApiResource("ray.io", "v1", "rayservices", "RayService"), ("rayservice", "rayservices")),
+        (ApiResource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"), ("pytorchjob", "pytorchjobs")),
+        (ApiResource("batch.volcano.sh", "v1alpha1", "jobs", "Job"), ("vcjob", "vcjobs", "vj")),
     )
     for name in names
 }
@@ -162,16 +179,16 @@ class ClusterWorkload:
                 raise CommandFailed(no_such_pod(self.namespace, self.name, pods, cluster_name))
             return _of_pod(pod)
         if self.manifest is None:
-            plural = self.resource.plural
-            raise CommandFailed(
-                f"there is no {self} in {cluster_name}; `kubectl get {plural} -A` lists those there are"
-            )
+            listing = f"`kubectl get {self.resource} -A` lists those there are"
+            raise CommandFailed(f"there is no {self} in {cluster_name}; {listing}")
         manifest = {
             "apiVersion": self.resource.api_version,
             "kind": self.resource.kind,
             **self.manifest,
         }
         components = components_of(manifest)
+        if len(components) > 1:
+            return Workload(components)
         members = _members(manifest, pods)
         placed = sum(bool(pod.spec.node_name) for pod in members)
         waiting = [_key(pod) for pod in members if not pod.spec.node_name]
@@ -188,8 +205,8 @@ def reference_of(words: Sequence[str], namespace: str) -> ClusterWorkload:
     resource = _REFERENCES.get(kind.lower())
     if resource is None or not name or "/" in name or len(words) > 2:
         raise click.UsageError(
-            f"{' '.join(words)!r} is not like pod/NAME, deployment/NAME, statefulset/NAME, replicaset/NAME or"
-            " job/NAME; other kinds: kubectl get KIND NAME -o yaml | karpool capacity -f -"
+            f"{' '.join(words)!r} is not like pod/NAME, deployment/NAME, cronjob/NAME or rollout/NAME; other"
+            " kinds: kubectl get KIND NAME -o yaml | karpool capacity -f -"
         )
     return ClusterWorkload(resource, namespace, name)
 
@@ -247,6 +264,8 @@ def _members(manifest: Mapping[str, Any], pods: Mapping[ObjectKey, Pod]) -> list
     raw = spec.get("selector") if isinstance(spec, dict) else None
     if not isinstance(raw, dict) or not raw:
         return []
+    if manifest.get("kind") == "ReplicationController":
+        raw = {"matchLabels": raw}
     try:
         selector = decode(raw, LabelSelector).compile()
     except Invalid as error:

@@ -143,8 +143,9 @@ def record_name(move: Move) -> str:
 
 
 def selection(namespace: str, *, active: bool = False) -> ListOptions:
+    """Of all namespaces, where none is named."""
     labels = f"{RECORD}={MOVE}" + (f",{ACTIVE}=true" if active else "")
-    return ListOptions(namespace=namespace, label_selector=labels)
+    return ListOptions(namespace=namespace or None, label_selector=labels)
 
 
 def to_object(record: MoveRecord, namespace: str) -> Object:
