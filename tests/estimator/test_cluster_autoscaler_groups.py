@@ -190,7 +190,7 @@ def test_an_annotation_describes_a_group_from_zero():
                 return await ask.replicas(cpu="1", memory="1Gi", gpu="1") == 3
 
             assert await until(counted, within=60)
-            assert await ask.sets(one={"cpu": "1", "replicas": 2}, two={"cpu": "1", "memory": "8Gi"}) == 1
+            assert await ask.sets(one={"cpu": "1", "replicas": 2}, two={"cpu": "1", "memory": "8Gi"}) == 3
 
     groups = [NodeGroupSpec(name="gpu", type="g5.xlarge", min=0, max=3)]
     play(story, autoscaler="cluster-autoscaler", node_groups=groups)

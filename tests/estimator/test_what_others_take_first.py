@@ -9,7 +9,12 @@ from karpool.estimator.plugins.resource_quota import ResourceQuotaEstimator
 from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
 from karpool.estimator.question import EstimateQuestion
 from karpool.model.karmada.replica_requirements import Component, ReplicaNodeClaim, requirements
-from karpool.model.kubernetes.api_resources import CONFIGMAPS, DEPLOYMENTS
+from karpool.model.kubernetes.api_resources import (
+    CAPACITYBUFFERS_BETA,
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    PODTEMPLATES,
+)
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.resource_quota import ResourceQuota
 from karpool.packing.tables.room import snapshot_of
@@ -20,7 +25,7 @@ from tests.estimator.watching import asking
 from tests.fleet.living import deployment, play, until
 
 PART = {"cpu": "500m", "memory": "256Mi"}  # three on each node of the group, four nodes at most
-LEFT_BY_FIVE = 6  # three are on the node that exists, two take one of the three that may come
+LEFT_BY_FIVE = 7  # three are on the node that exists, two on one of the three that may come
 ZONES = ["us-east-1a", "us-east-1b"]
 GROUP = {
     "autoscaler": "cluster-autoscaler",
@@ -60,6 +65,50 @@ def test_promises_take_new_nodes_of_a_group_first():
         snapshot = ask.member.question(request).snapshot
         question = EstimateQuestion(request, snapshot, (promise,))
         assert (await ask.member.framework.run(question)).answer == LEFT_BY_FIVE
+
+    played(story)
+
+
+@pytest.mark.parametrize("promised", [1, 2, 4, 7, 11, 12, 13])
+def test_a_promise_costs_exactly_what_was_promised(promised):
+    async def story(cluster, ask):
+        promise = AssumedWorkload("default", (Component("c", 1, requirements(PART)),))
+        request = ReplicasRequest(cluster.name, requirements(PART))
+        snapshot = ask.member.question(request).snapshot
+        question = EstimateQuestion(request, snapshot, (promise,) * promised)
+        assert (await ask.member.framework.run(question)).answer == max(0, 12 - promised)
+
+    played(story)
+
+
+def test_components_of_a_set_share_nodes_of_a_group():
+    """Three halves of a core fit on a node: a set of one and two takes one, like a set of three."""
+
+    async def story(cluster, ask):
+        assert await ask.sets(a={**PART, "replicas": 1}, b={**PART, "replicas": 2}) == 4
+        assert await ask.sets(a={**PART, "replicas": 3}) == 4
+        assert await ask.sets(a={**PART, "replicas": 2}) == 6
+        large = {"cpu": "1", "memory": "256Mi"}
+        assert await ask.sets(a={**large, "replicas": 1}, b={**PART, "replicas": 1}) == 4
+
+    played(story)
+
+
+def test_buffers_keep_new_nodes_of_a_group():
+    """What stands on the node that is there may be used, and comes back on a new one."""
+
+    async def story(cluster, ask):
+        user = cluster.embedded.client("user")
+        template = deployment("spare", 1, **PART)["spec"]["template"]
+        meta = {"name": "spare", "namespace": "default"}
+        await user.create(PODTEMPLATES, {"metadata": meta, "template": template})
+        spec = {"podTemplateRef": {"name": "spare"}, "replicas": 3}
+        await user.create(CAPACITYBUFFERS_BETA, {"metadata": meta, "spec": spec})
+
+        async def kept():
+            return await ask.replicas(**PART) == 9
+
+        assert await until(kept, within=60)
 
     played(story)
 

@@ -26,7 +26,7 @@ from karpool.estimator.plugins.interface import (
 from karpool.estimator.plugins.node_autoscaler import CapacityProvider, NodeAutoscalerEstimator, ProvidesSets
 from karpool.estimator.plugins.resource_quota import ResourceQuotaEstimator
 from karpool.estimator.question import EstimateQuestion
-from karpool.estimator.serving.explain import explanation, shapes
+from karpool.estimator.serving.explain import explanation
 from karpool.model.infeasible import Infeasible
 from karpool.packing.fit_reasons import CLAIMS_UNKNOWN, FitReason
 
@@ -121,7 +121,7 @@ class CapacityAnalyzer:
         existing = min(question.existing, at_once)
         refusals = explanation(question, outcome).refusals
         # Where nobody says how many devices are left, or will come with a node, that is no "no".
-        claims = any(shape.resource_claims for shape in shapes(question.request))
+        claims = any(shape.resource_claims for shape in question.shapes)
         dra = question.room.dra
         unknown = claims and (
             outcome.code is EstimateCode.UNKNOWN or dra is None or not dra.stock.has_devices

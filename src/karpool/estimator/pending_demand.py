@@ -13,8 +13,10 @@ from karpool.model.requirements import NodeTerm
 from karpool.model.resources import CPU, MEMORY, PODS
 from karpool.model.taints import Toleration
 from karpool.packing.counting.first_fit import NodeFilling, PodGroup
+from karpool.packing.dra.driver_templates import DriverTemplates
+from karpool.packing.new_nodes.claim_templates import DriversToCome
 from karpool.packing.tables.node_table import NodeRow
-from karpool.packing.tables.room import snapshot_of
+from karpool.packing.tables.room import Room, snapshot_of
 from karpool.provisioning.placeholders.placeholder import REQUEST
 
 _Rules = tuple[Pairs, tuple[NodeTerm, ...] | None, frozenset[Toleration]]
@@ -86,13 +88,20 @@ def served_by_expected(snapshot: Snapshot, now: float) -> set[ObjectKey]:
             waiting.append((shape, pod))
     coming = [node.row for node in snapshot.expected() if node.deadline is not None and now < node.deadline]
     asked_for = _Placeholders(placeholders, now)
-    filling = NodeFilling(snapshot_of(coming), topology=False)
+    filling = NodeFilling(expected_room(snapshot, coming), topology=False)
     waiting.sort(key=lambda entry: (largest_first(entry[0]), entry[1].since or 0.0, entry[1].key))
     return nominated | {
         pod.key
         for shape, pod in waiting
         if (coming and filling.place(PodGroup(shape, 1))) or asked_for.holds(shape)
     }
+
+
+def expected_room(
+    snapshot: Snapshot, rows: Sequence[NodeRow], templates: DriverTemplates | None = None
+) -> Room:
+    """Nodes that are coming, with the devices that drivers would publish there."""
+    return DriversToCome(snapshot.room, templates).room_of(rows, snapshot.catalogue.types)
 
 
 def _is_nominated(snapshot: Snapshot, pod: WaitingPod, now: float) -> bool:

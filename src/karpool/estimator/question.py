@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from karpool.cluster.aspects import Aspect
 from karpool.cluster.snapshot import Snapshot
-from karpool.estimator.pending_demand import without_topology
+from karpool.estimator.pending_demand import largest_first, without_topology
 from karpool.model.karmada.replica_requirements import Component
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.assumed import AssumedDeduction
-from karpool.packing.counting.count import count
-from karpool.packing.counting.first_fit import FirstFitResult, first_fit
+from karpool.packing.counting.count import FitCount, count
+from karpool.packing.counting.first_fit import FirstFitResult, NodeFilling, first_fit
 from karpool.packing.counting.first_fit import PodGroup as Group
-from karpool.packing.tables.room import Room
+from karpool.packing.tables.room import PodPlacement, Room
 from karpool.wire.requests import ArrivedReplicas, AssumedWorkload, ComponentSetsRequest, EstimateRequest
 
 
@@ -47,6 +48,14 @@ class EstimateQuestion:
     @property
     def for_sets(self) -> bool:
         return isinstance(self.request, ComponentSetsRequest)
+
+    @property
+    def shapes(self) -> list[PodShape]:
+        """What is asked about; of components those that have replicas."""
+        if isinstance(self.request, ComponentSetsRequest):
+            components = self.request.components
+            return list(dict.fromkeys(component.shape for component in components if component.replicas))
+        return [self.request.shape]
 
     @cached_property
     def deduction(self) -> AssumedDeduction:
@@ -82,8 +91,37 @@ class EstimateQuestion:
         return first_fit(self.room, map(group_of, components), topology=self.topology)
 
     @cached_property
+    def existing_replicas(self) -> FitCount:
+        """Where the nodes that exist take replicas; a request for sets has none of them."""
+        shape = PodShape() if isinstance(self.request, ComponentSetsRequest) else self.request.shape
+        return count(self.room, shape, topology=self.topology)
+
+    @cached_property
     def existing(self) -> int:
         """How many replicas, or sets, the nodes that exist take; exact, however many."""
+        return self.existing_sets.sets if self.for_sets else self.existing_replicas.total
+
+    @cached_property
+    def displaced_buffers(self) -> dict[PodShape, int]:
+        """Pods of CapacityBuffers that existing nodes do not hold beside what they could take: whoever comes
+        has a buffer's room on nodes that are there, and the autoscaler brings new nodes for the buffer."""
+        snapshot = self.snapshot
+        if not snapshot.facts.aspects & Aspect.BUFFERS or not snapshot.buffers.shapes:
+            return {}
+        pods: dict[PodShape, int] = {}
+        for buffer_shape in map(without_topology, snapshot.buffers.shapes.values()):
+            pods[buffer_shape] = pods.get(buffer_shape, 0) + 1
+        filling = NodeFilling(self._filled_room(), topology=False)
+        left = {
+            shape: pods[shape] - filling.place(Group(shape, pods[shape]))
+            for shape in sorted(pods, key=largest_first)
+        }
+        return {shape: replicas for shape, replicas in left.items() if replicas}
+
+    def _filled_room(self) -> Room:
+        """Existing nodes with all that they could take in place."""
         if isinstance(self.request, ComponentSetsRequest):
-            return self.existing_sets.sets
-        return count(self.room, self.request.shape, topology=self.topology).total
+            return self.existing_sets.after
+        per_node = enumerate(self.existing_replicas.per_node.tolist())
+        shape = self.request.shape
+        return self.room.minus(PodPlacement(row, shape, replicas) for row, replicas in per_node if replicas)

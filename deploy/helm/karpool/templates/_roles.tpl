@@ -53,11 +53,15 @@ subjects: {{- include "karpool.subjects" . | nindent 2 }}
 {{- if or $gates.ResourceQuotaEstimate $gates.AllAlpha }}
 - {apiGroups: [""], resources: [resourcequotas], verbs: [list, watch]}
 {{- end }}
-- {apiGroups: [apps], resources: [deployments, statefulsets], verbs: [get{{ if $promises }}, list, watch{{ end }}]}
-- {apiGroups: [apps], resources: [replicasets], verbs: [get, list{{ if $promises }}, watch{{ end }}]}
+{{- $owners := or $promises .nodeCapacityProviders }}
+- {apiGroups: [apps], resources: [deployments, statefulsets], verbs: [get{{ if $owners }}, list, watch{{ end }}]}
+- {apiGroups: [apps], resources: [replicasets], verbs: [get, list{{ if $owners }}, watch{{ end }}]}
 - {apiGroups: [batch], resources: [jobs], verbs: [get{{ if $promises }}, list, watch{{ end }}]}
 {{- if .nodeCapacityProviders }}
+- {apiGroups: [""], resources: [podtemplates], verbs: [list, watch]}
 - {apiGroups: [apps], resources: [daemonsets], verbs: [list, watch]}
+- {apiGroups: [autoscaling.x-k8s.io], resources: [capacitybuffers], verbs: [list, watch]}
+- {apiGroups: [resource.k8s.io], resources: [deviceclasses, devicetaintrules, resourceclaims, resourceclaimtemplates, resourceslices], verbs: [list, watch]}
 {{- end }}
 {{- if has "karpenter" .nodeCapacityProviders }}
 - {apiGroups: [""], resources: [events], verbs: [list, watch]}

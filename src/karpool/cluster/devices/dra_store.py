@@ -50,7 +50,7 @@ class DraStore:
             self._stock = stock_of(list(self._compiled.values()), list(self._classes.values()))
             self._state = None
         if self._state is None:
-            self._state = state_of(self._stock, self._claims.values(), self._templates)
+            self._state = state_of(self._stock, self._claims.values(), dict(self._templates))
         return self._state
 
     def put(self, kind: str, key: ObjectKey, obj: Any) -> None:

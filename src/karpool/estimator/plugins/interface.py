@@ -182,14 +182,15 @@ def merge_results(
 
 
 def added_once(verdicts: Iterable[PluginResult]) -> tuple[CapacityPart, ...]:
-    """The parts of all sources; of two with one name the smaller."""
+    """The parts of all sources, also of one that cannot tell; of two with one name the smaller."""
     parts: dict[str, CapacityPart] = {}
     for verdict in verdicts:
-        if verdict.estimate.code in _OPINIONS:
-            for part in verdict.estimate.parts or (CapacityPart(verdict.plugin, verdict.estimate.value),):
-                earlier = parts.get(part.name)
-                if earlier is None or part.amount < earlier.amount:
-                    parts[part.name] = part
+        estimate = verdict.estimate
+        whole = (CapacityPart(verdict.plugin, estimate.value),) if estimate.code in _OPINIONS else ()
+        for part in estimate.parts or whole if estimate.code is not EstimateCode.ERROR else ():
+            earlier = parts.get(part.name)
+            if earlier is None or part.amount < earlier.amount:
+                parts[part.name] = part
     return tuple(parts.values())
 
 

@@ -104,7 +104,7 @@ class NodeAutoscalerEstimator:
             answer = ask(question)
             reasons += answer.reasons
             if answer.code in (EstimateCode.ERROR, EstimateCode.UNKNOWN):
-                return Estimate(0, answer.code, tuple(reasons))
+                return Estimate(0, answer.code, tuple(reasons), (*parts, *answer.parts))
             if answer.code is not EstimateCode.NOOPERATION:
                 parts += answer.parts or (CapacityPart(f"provider {len(parts)}", answer.value),)
         total = sum(part.amount for part in parts)

@@ -7,7 +7,7 @@ are no nodes yet count as coming. Pods that wait take both before anybody else. 
 that leaves pods waiting without growing stops counting for a while.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from karpool.cluster.aspects import Aspect
@@ -16,27 +16,39 @@ from karpool.cluster.market.fleet_bill import LaunchBilling
 from karpool.cluster.market.market import Market
 from karpool.cluster.pools.node_group_status import NodeGroupStatus
 from karpool.cluster.snapshot import Snapshot
-from karpool.estimator.pending_demand import demands, without_topology
-from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, no_opinion
+from karpool.estimator.pending_demand import (
+    PendingDemand,
+    demands,
+    expected_room,
+    largest_first,
+    without_topology,
+)
+from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, EstimateCode, no_opinion
 from karpool.estimator.providers.packed_capacity import in_flight
 from karpool.estimator.question import EstimateQuestion
 from karpool.kube.clock import Clock
-from karpool.model.catalogue.catalogue import capacity_type_of
+from karpool.model.catalogue.catalogue import Catalogue, capacity_type_of
 from karpool.model.karpenter.objects import ON_DEMAND
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import Resources, add, maximum
+from karpool.packing.claim_room import asks_drivers, claim_room
 from karpool.packing.counting.count import fits
+from karpool.packing.counting.first_fit import NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
-from karpool.packing.fit_reasons import explain_nodes
+from karpool.packing.dra.driver_templates import DriverTemplates
+from karpool.packing.fit_reasons import CLAIMS_UNKNOWN, explain_nodes
+from karpool.packing.new_nodes.component_sets import complete_sets
+from karpool.packing.new_nodes.offerings import Offerings
 from karpool.packing.new_nodes.pack_result import LaunchOption
+from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
 from karpool.packing.tables.node_table import NodeRow
-from karpool.packing.tables.room import snapshot_of
+from karpool.packing.tables.room import Room
 from karpool.wire.requests import ComponentSetsRequest
 
 NAME = "cluster-autoscaler"
 NODES_MAX = 1000
-_SETS_MAX = 1000
+_NO_PLAN = NewNodeCapacity((), Offerings(Catalogue("", "", ()))).plan({}, nodes_max=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,7 @@ class NodeGroupRoom:
 
     status: NodeGroupStatus
     rows: tuple[NodeRow, ...]  # a new node, by zone, less its daemons
+    room: Room  # the same
     instance_type: str
     coming: int
     new: int
@@ -53,7 +66,7 @@ class NodeGroupRoom:
 
 class ClusterAutoscalerProvider:
     name = NAME
-    aspects = Aspect.NODE_GROUPS | Aspect.DAEMONS | Aspect.WAITING
+    aspects = Aspect.NODE_GROUPS | Aspect.DAEMONS | Aspect.WAITING | Aspect.BUFFERS | Aspect.DRA
 
     def __init__(
         self, clock: Clock, failures: LaunchFailures | None = None, *, nodes_max: int = NODES_MAX
@@ -64,11 +77,12 @@ class ClusterAutoscalerProvider:
         self._told: dict[str, LaunchFailure] = {}
         self._clock = clock
         self._nodes_max = nodes_max
+        self._templates = DriverTemplates()  # also of nodes that are gone
 
     # Answering
 
     def estimate(self, question: EstimateQuestion) -> Estimate:
-        return self.plan(question, None)
+        return self._unless_unknown(question, self.plan(question, None))
 
     def plan(self, question: EstimateQuestion, wanted: int | None) -> Estimate:
         """As `estimate`; with `wanted`, no more than it takes to hold so many next to existing nodes."""
@@ -80,9 +94,11 @@ class ClusterAutoscalerProvider:
         parts: list[CapacityPart] = []
         market = question.snapshot.market
         billing = market.launch_billing()
-        for room in self._after_others(question):
+        rooms = self._rooms(question.snapshot)
+        amounts = _least(nodes.replicas(shape) for nodes in self._after_others(question, rooms, asked=shape))
+        for room, amount in zip(rooms, amounts, strict=True):
             per_node = _per_node(room, shape)
-            coming, new = per_node * room.coming, per_node * room.new
+            coming, new = amount
             if left is not None:
                 coming = min(coming, left)
                 new = min(new, left - coming)
@@ -102,19 +118,28 @@ class ClusterAutoscalerProvider:
         groups = [pod_group for pod_group in groups if pod_group.replicas]
         if not groups:
             return no_opinion("no component has replicas")
-        rooms = self._after_others(question)
-        low, high = 0, _SETS_MAX
-        while low < high:
-            middle = (low + high + 1) // 2
-            fit = _take(rooms, [replace(group, replicas=group.replicas * middle) for group in groups])
-            low, high = (middle, high) if fit is not None else (low, middle - 1)
-        return Estimate(low, parts=(CapacityPart(self.name, low),))
+        rooms, before = self._rooms(question.snapshot), question.existing_sets
+        rest, begun = before.unfinished(groups)
+        sets = min(
+            complete_sets(groups, _NO_PLAN, [*rest, *nodes.fillings], begun)
+            for nodes in self._after_others(question, rooms, whole=True)
+        )
+        return self._unless_unknown(question, Estimate(sets, parts=(CapacityPart(self.name, sets),)))
+
+    def _unless_unknown(self, question: EstimateQuestion, estimate: Estimate) -> Estimate:
+        """Of some groups nobody knows what drivers publish there: then "none" is not the answer."""
+        shapes = [shape for shape in question.shapes if asks_drivers(question.room, shape)]
+        if estimate.value or estimate.code is not EstimateCode.SUCCESS or not shapes or question.existing:
+            return estimate
+        rooms = [room.room for room in self._rooms(question.snapshot)]
+        if all(any(claim_room(room, shape).any() for room in rooms) for shape in shapes):
+            return estimate
+        return replace(estimate, code=EstimateCode.UNKNOWN, reasons=(f"{NAME}: {CLAIMS_UNKNOWN}",))
 
     def ceiling(self, snapshot: Snapshot) -> Resources:
         """Of every resource, what machines asked for and machines below the maximum sizes hold at most."""
-        rooms = [self._room(snapshot, group) for group in snapshot.node_groups.groups.values()]
         total: Resources = {}
-        for room in self._after_waiting(rooms, snapshot, self._clock.now()):
+        for room in self._rooms(snapshot):
             largest: Resources = {}
             for row in room.rows:
                 maximum(largest, row.allocatable)
@@ -157,33 +182,54 @@ class ClusterAutoscalerProvider:
 
     # What is left
 
-    def _after_others(self, question: EstimateQuestion) -> list[NodeGroupRoom]:
-        """Groups as they are once pods that wait and assumed workloads have their nodes."""
-        now = self._clock.now()
+    def _after_others(
+        self,
+        question: EstimateQuestion,
+        rooms: Sequence[NodeGroupRoom],
+        *,
+        asked: PodShape | None = None,
+        whole: bool = False,
+    ) -> list["_GroupNodes"]:
+        """Nodes to come once pods that wait, assumed workloads and buffers have theirs, the largest first;
+        those of the shape that is `asked` about last. For every zone that nodes may come up in. `whole`: all
+        of the nodes stand there, also those that nobody has touched."""
         snapshot = question.snapshot
-        rooms = [self._room(snapshot, group) for group in snapshot.node_groups.groups.values()]
-        rooms = self._after_waiting(rooms, snapshot, now)
-        for shape, replicas in question.promised.items():
-            rooms = _take(rooms, [Group(shape, replicas)], partly=True) or rooms
-        return rooms
+        promised = dict(question.promised)
+        alike = {asked: promised.pop(asked)} if asked in promised else {}
+        others = [Group(demand.shape, demand.pods) for demand in demands(snapshot)]
+        for pods in (promised, question.displaced_buffers, alike):
+            others += (Group(shape, pods[shape]) for shape in sorted(pods, key=largest_first))
+        most = None if whole else sum(group.replicas for group in others)
+        zones = max((len(room.rows) for room in rooms), default=0) or 1
+        variants = []
+        for zone in range(zones):
+            nodes = _GroupNodes(
+                rooms, zone, most, lambda rows: expected_room(snapshot, rows, self._templates)
+            )
+            for group in others:
+                nodes.place(group)
+            variants.append(nodes)
+        return variants
 
-    def _after_waiting(
-        self, rooms: list[NodeGroupRoom], snapshot: Snapshot, now: float
-    ) -> list[NodeGroupRoom]:
+    def _rooms(self, snapshot: Snapshot) -> list[NodeGroupRoom]:
+        """The groups; those that leave pods waiting do not count for a while."""
+        now = self._clock.now()
+        rooms = [self._room(snapshot, group) for group in snapshot.node_groups.groups.values()]
         waiting: dict[str, float] = {}
         self.failures.waiting({})
+        left = {room.status.name: room.coming + room.new for room in rooms}
         for demand in demands(snapshot):
             since = demand.since
             for room in rooms:
-                if not room.new or not _per_node(room, demand.shape) or room.coming:
-                    continue
                 name = room.status.name
+                if left[name] <= room.coming or room.coming or not _per_node(room, demand.shape):
+                    continue
                 waiting[name] = min(waiting.get(name, since), since)
                 failure = self.failures.of_pool(name, now, waiting_since=waiting[name])
                 if failure is None:
                     break
                 since = max(since, failure.since)
-            rooms = _take(rooms, [Group(demand.shape, demand.pods)], partly=True) or rooms
+            _take(left, rooms, demand)
         self.failures.waiting(waiting)
         failed = {room.status.name: self.failures.of_pool(room.status.name, now) for room in rooms}
         self._tell({name: failure for name, failure in failed.items() if failure is not None})
@@ -213,8 +259,15 @@ class ClusterAutoscalerProvider:
         elif not group.healthy:
             refusal = "the group is unhealthy, so it is not grown"
         new = 0 if refusal else min(group.room, self._nodes_max)
+        room = expected_room(snapshot, rows, self._templates)
         return NodeGroupRoom(
-            group, rows, template.instance_type if template else "", group.coming if rows else 0, new, refusal
+            group,
+            rows,
+            room,
+            template.instance_type if template else "",
+            group.coming if rows else 0,
+            new,
+            refusal,
         )
 
 
@@ -222,32 +275,68 @@ def _per_node(room: NodeGroupRoom, shape: PodShape) -> int:
     """Replicas on one new node, in whatever zone it comes up."""
     if not room.rows:
         return 0
-    return int(fits(snapshot_of(room.rows), shape).min())
+    return int(fits(room.room, shape).min())
 
 
 def _why_not(room: NodeGroupRoom, shape: PodShape) -> str:
-    refusals = explain_nodes(snapshot_of(room.rows), shape)
+    refusals = explain_nodes(room.room, shape)
     return refusals[0].detail if refusals else "a new node of it takes none"
 
 
-def _take(
-    rooms: Sequence[NodeGroupRoom], wanted: Sequence[Group], *, partly: bool = False
-) -> list[NodeGroupRoom] | None:
-    """The groups after these pods have taken their nodes; None when some found none, unless `partly`.
-
-    Every component gets nodes of its own: which pods share a node is for the scheduler to decide.
-    """
-    left = list(rooms)
-    for group in wanted:
-        rest = group.replicas
-        for index, room in enumerate(left):
-            per_node = _per_node(room, group.shape)
-            if not per_node or not rest:
-                continue
-            nodes = min(-(-rest // per_node), room.coming + room.new)
+def _take(left: dict[str, int], rooms: Sequence[NodeGroupRoom], demand: PendingDemand) -> None:
+    """Nodes that those who wait would get, each shape its own: who fails to deliver is judged roughly."""
+    rest = demand.pods
+    for room in rooms:
+        per_node = _per_node(room, demand.shape)
+        if per_node and rest:
+            nodes = min(-(-rest // per_node), left[room.status.name])
+            left[room.status.name] -= nodes
             rest -= min(rest, nodes * per_node)
-            coming = min(nodes, room.coming)
-            left[index] = replace(room, coming=room.coming - coming, new=room.new - (nodes - coming))
-        if rest and not partly:
-            return None
-    return left
+
+
+class _GroupNodes:
+    """The nodes that groups may still get, those on their way first, as one zone would give them.
+
+    No more of them stand here than others have pods: the rest is as it comes.
+    """
+
+    def __init__(
+        self,
+        rooms: Sequence[NodeGroupRoom],
+        zone: int,
+        most: int | None,
+        room_of: Callable[[Sequence[NodeRow]], Room],
+    ) -> None:
+        self._rooms, self._zone = rooms, zone
+        self.fillings: list[NodeFilling] = []
+        for room in rooms:
+            nodes = room.coming + room.new if room.rows else 0
+            row = room.rows[zone % len(room.rows)] if room.rows else None
+            shown = nodes if most is None else min(nodes, most)
+            rows = [replace(row, name=f"{room.status.name}#{number}") for number in range(shown) if row]
+            self.fillings.append(NodeFilling(room_of(rows), topology=False))
+
+    def place(self, group: Group) -> None:
+        rest = group.replicas
+        for filling in self.fillings:
+            rest -= filling.place(Group(group.shape, rest)) if rest else 0
+
+    def replicas(self, shape: PodShape) -> list[tuple[int, int]]:
+        """By group: on nodes that are on their way, and on those that may be asked for."""
+        amounts = []
+        for room, filling in zip(self._rooms, self.fillings, strict=True):
+            on_rows = fits(filling.snapshot(), shape).tolist()
+            fresh = _per_node(room, shape)
+            untouched = room.coming + room.new - len(on_rows) if room.rows else 0
+            coming = sum(on_rows[: room.coming]) + fresh * max(0, min(room.coming - len(on_rows), untouched))
+            total = sum(on_rows) + fresh * untouched
+            amounts.append((coming, total - coming))
+        return amounts
+
+
+def _least(variants: Iterable[list[tuple[int, int]]]) -> list[tuple[int, int]]:
+    """What there is whatever zone nodes come up in."""
+    return [
+        (min(coming), min(new))
+        for coming, new in (zip(*group, strict=True) for group in zip(*variants, strict=True))
+    ]

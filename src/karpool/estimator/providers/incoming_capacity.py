@@ -18,7 +18,7 @@ from karpool.packing.counting.first_fit import FirstFitResult, NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
 from karpool.packing.new_nodes.node_plan import NodePlan, Usage
 from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
-from karpool.packing.tables.room import PodPlacement, Room, snapshot_of
+from karpool.packing.tables.room import PodPlacement, Room
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,15 @@ def serve_pending(
     return plan, failed, probed
 
 
-def after_assumed(
+def after_others(
     state: ProviderState,
     deduction: AssumedDeduction,
     unserved: Mapping[PodShape, int],
+    buffers: Mapping[PodShape, int],
     asked: PodShape | None,
 ) -> ProviderState:
-    """What is left when promised pods that found no existing node have theirs (`EstimateQuestion.promised`).
+    """What is left when promised pods that found no existing node have theirs (`EstimateQuestion.promised`),
+    and what is kept free for buffers is kept.
 
     The largest first, as Karpenter places them; those of the shape that is `asked` about last, next to the
     question, so that each of them costs exactly one replica of it.
@@ -97,12 +99,12 @@ def after_assumed(
     probe = state.probe.copy() if state.probe is not None else None
     promised = dict(unserved)
     alike = promised.pop(asked, 0) if asked is not None else 0
-    for shape in sorted(promised, key=largest_first):
-        on_rows = filling.place(Group(shape, promised[shape])) if rows.n else 0
-        rest = promised[shape] - on_rows
-        rest -= plan.place(shape, rest)
-        if probe is not None and rest:
-            probe.place(shape, rest)
+    for others in (promised, buffers):
+        for shape in sorted(others, key=largest_first):
+            rest = others[shape] - (filling.place(Group(shape, others[shape])) if rows.n else 0)
+            rest -= plan.place(shape, rest)
+            if probe is not None and rest:
+                probe.place(shape, rest)
     if asked is not None and alike and rows.n:
         alike -= filling.place(Group(asked, alike))
     return replace(state, rows=filling.snapshot(), plan=plan, ahead=alike, probe=probe)
@@ -117,7 +119,3 @@ def on_twins(
     return [
         replace(placement, node=rows[placement.node]) for placement in placements if placement.node in rows
     ]
-
-
-def rows_snapshot(coming: Sequence[ExpectedNode]) -> Room:
-    return snapshot_of([node.row for node in coming])

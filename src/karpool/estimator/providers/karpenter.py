@@ -21,12 +21,11 @@ from karpool.cluster.market.failures import LaunchFailure, LaunchFailures, OnFai
 from karpool.cluster.market.fleet_bill import LaunchBilling
 from karpool.cluster.nodes.expected import ExpectedNode
 from karpool.cluster.snapshot import REGION_MISSING, Snapshot
-from karpool.estimator.pending_demand import demands, without_topology
+from karpool.estimator.pending_demand import demands, expected_room, without_topology
 from karpool.estimator.plugins.interface import UNLIMITED, CapacityPart, Estimate, EstimateCode, no_opinion
 from karpool.estimator.providers.incoming_capacity import (
     ProviderState,
-    after_assumed,
-    rows_snapshot,
+    after_others,
     serve_pending,
 )
 from karpool.estimator.providers.packed_capacity import (
@@ -45,7 +44,9 @@ from karpool.model.resources import PODS, Resources, add
 from karpool.packing.counting.count import MANY, fits, in_play
 from karpool.packing.counting.first_fit import NodeFilling
 from karpool.packing.counting.first_fit import PodGroup as Group
-from karpool.packing.new_nodes.claim_templates import DriversToCome
+from karpool.packing.dra.driver_templates import DriverTemplates
+from karpool.packing.fit_reasons import CLAIMS_UNKNOWN
+from karpool.packing.new_nodes.claim_templates import DriversToCome, serve_alike
 from karpool.packing.new_nodes.node_plan import PoolCapacity
 from karpool.packing.new_nodes.offerings import StockOut
 from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
@@ -74,7 +75,7 @@ class _Compiled:
             and self.snapshot.offerings is snapshot.offerings
             and self.market == snapshot.market.version
             and self.stock == stock
-            and self.snapshot.room.dra is snapshot.room.dra
+            and serve_alike(self.snapshot.room.dra, snapshot.room.dra)
         )
 
 
@@ -96,7 +97,14 @@ class _Moment:
 class KarpenterProvider:
     name = NAME
     aspects = (
-        Aspect.POOLS | Aspect.NODECLAIMS | Aspect.DAEMONS | Aspect.STOCK | Aspect.WAITING | Aspect.OVERLAYS
+        Aspect.POOLS
+        | Aspect.NODECLAIMS
+        | Aspect.DAEMONS
+        | Aspect.STOCK
+        | Aspect.WAITING
+        | Aspect.OVERLAYS
+        | Aspect.BUFFERS
+        | Aspect.DRA
     )
 
     def __init__(
@@ -111,11 +119,12 @@ class KarpenterProvider:
         self._trying: _Compiled | None = None  # with what may be tried again
         self._moment: _Moment | None = None
         self._told: dict[tuple[str, Any], LaunchFailure] = {}
+        self._templates = DriverTemplates()  # also of nodes that are gone
 
     # Answering
 
     def estimate(self, question: EstimateQuestion) -> Estimate:
-        return _unless_unknown(question.snapshot, self.plan(question, None))
+        return self._unless_unknown(question, self.plan(question, None))
 
     def plan(self, question: EstimateQuestion, wanted: int | None) -> Estimate:
         """As `estimate`; with `wanted`, no more than it takes to hold so many next to existing nodes."""
@@ -123,7 +132,7 @@ class KarpenterProvider:
         if _is_without_karpenter(snapshot):
             return no_opinion("karpenter has no pools")
         shape = getattr(question.request, "shape", PodShape())
-        moment = self._after_assumed(question, without_topology(shape))
+        moment = self._after_others(question, without_topology(shape))
         if question.topology and in_play(question.room, shape) and question.existing <= EXISTING_MAX:
             stage = self._stage(snapshot, moment)
             parts = [*packed(stage, question, shape, wanted), *self._failed(snapshot, moment)]
@@ -140,7 +149,7 @@ class KarpenterProvider:
         snapshot = question.snapshot
         if _is_without_karpenter(snapshot):
             return no_opinion("karpenter has no pools")
-        moment = self._after_assumed(question)
+        moment = self._after_others(question)
         groups = [
             Group(without_topology(component.shape), component.replicas)
             for component in question.request.components
@@ -153,7 +162,20 @@ class KarpenterProvider:
             sets = sets_that_fit(self._stage(snapshot, replace(moment, plan=moment.probe)), question, groups)
         reasons = () if sets else ("no complete set fits on nodes that are coming or could be launched",)
         parts = (CapacityPart(self.name, sets, reasons=reasons),)
-        return _unless_unknown(snapshot, Estimate(sets, parts=parts, reasons=_remarks(snapshot)))
+        return self._unless_unknown(question, Estimate(sets, parts=parts, reasons=_remarks(snapshot)))
+
+    def _unless_unknown(self, question: EstimateQuestion, estimate: Estimate) -> Estimate:
+        """Without a region nobody knows what pools could launch, and of some types nobody knows what drivers
+        publish there: then "none" is not the answer."""
+        if estimate.value:
+            return estimate
+        if question.snapshot.region_is_missing:
+            return Estimate(0, EstimateCode.UNKNOWN, estimate.reasons)
+        new = self.moment(question.snapshot).new
+        if question.existing or not any(map(new.is_unclear_for, question.shapes)):
+            return estimate
+        reasons = (*estimate.reasons, f"karpenter: {CLAIMS_UNKNOWN}")
+        return replace(estimate, code=EstimateCode.UNKNOWN, reasons=reasons)
 
     def ceiling(self, snapshot: Snapshot) -> Resources:
         """Of every resource, what nodes that are coming or could be launched hold at the very most."""
@@ -185,7 +207,8 @@ class KarpenterProvider:
         stock = self.failures.stock_outs(now)
         new = self._new = self._compiled(snapshot, (*stock, *probed_offers), self._new)
         coming, pending = snapshot.expected(), demands(snapshot, snapshot.leaving, now)
-        filling = NodeFilling(rows_snapshot(coming), topology=False)
+        room = expected_room(snapshot, [node.row for node in coming], self._templates)
+        filling = NodeFilling(room, topology=False)
         plan, failed, probed_pools = serve_pending(
             new.capacity,
             filling,
@@ -206,8 +229,9 @@ class KarpenterProvider:
         rows = filling.snapshot().without([node.row.name for node in coming if not node.launched])
         return ProviderState(new.capacity, launched, rows, plan, failed, probe=probe)
 
-    @staticmethod
-    def _compiled(snapshot: Snapshot, stock: tuple[StockOut, ...], known: "_Compiled | None") -> "_Compiled":
+    def _compiled(
+        self, snapshot: Snapshot, stock: tuple[StockOut, ...], known: "_Compiled | None"
+    ) -> "_Compiled":
         if known is not None and known.is_of(snapshot, stock):
             return known
         new = NewNodeCapacity(
@@ -215,7 +239,7 @@ class KarpenterProvider:
             snapshot.offerings,
             daemons=tuple(snapshot.daemons.values()),
             unavailable=stock,
-            drivers=DriversToCome(snapshot.room),
+            drivers=DriversToCome(snapshot.room, self._templates),
         )
         return _Compiled(snapshot, snapshot.market.version, stock, new)
 
@@ -225,11 +249,11 @@ class KarpenterProvider:
         stock = (*self.failures.stock_outs(now), *self.failures.probed_offers(now))
         return PackedCapacityInput(self.name, moment, snapshot.offerings, daemons, stock, self._nodes_max)
 
-    def _after_assumed(self, question: EstimateQuestion, asked: PodShape | None = None) -> ProviderState:
-        moment = self.moment(question.snapshot)
-        if not question.assumed:
+    def _after_others(self, question: EstimateQuestion, asked: PodShape | None = None) -> ProviderState:
+        moment, buffers = self.moment(question.snapshot), question.displaced_buffers
+        if not question.assumed and not buffers:
             return moment
-        return after_assumed(moment, question.deduction, question.promised, asked)
+        return after_others(moment, question.deduction, question.promised, buffers, asked)
 
     def _tell(self, now: float) -> None:
         current = {
@@ -330,15 +354,9 @@ def _is_without_karpenter(snapshot: Snapshot) -> bool:
     return not snapshot.pools and not snapshot.broken_pools and nothing_comes
 
 
-def _unless_unknown(snapshot: Snapshot, estimate: Estimate) -> Estimate:
-    """Without a region nobody knows what pools could launch: then "none" is not the answer."""
-    if estimate.value or not snapshot.region_is_missing:
-        return estimate
-    return Estimate(0, EstimateCode.UNKNOWN, estimate.reasons)
-
-
 def _remarks(snapshot: Snapshot) -> tuple[str, ...]:
-    return (f"karpenter: {REGION_MISSING}",) if snapshot.region_is_missing else ()
+    missing = (f"karpenter: {REGION_MISSING}",) if snapshot.region_is_missing else ()
+    return (*missing, *(f"not deducted: {buffer.problem}" for buffer in snapshot.buffers.unclear))
 
 
 def _without_twins(

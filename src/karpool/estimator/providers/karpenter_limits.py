@@ -113,7 +113,8 @@ class KarpenterLimitsProvider:
         pools = list(snapshot.pool_objects.values())
         if not pools:
             return no_opinion("karpenter has no pools")
-        return self.total(pools, snapshot.claims, requested(question), pending=bool(snapshot.room.pending))
+        waiting = len(snapshot.room.pending) > len(snapshot.facts.buffers.shapes)  # these wait there, too
+        return self.total(pools, snapshot.claims, requested(question), pending=waiting)
 
     def total(
         self,

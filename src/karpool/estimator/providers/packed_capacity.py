@@ -107,13 +107,8 @@ def sets_that_fit(stage: PackedCapacityInput, question: EstimateQuestion, groups
     coming = NodeFilling(rows, topology=False)
     if question.topology or any(node.twin for node in moment.coming):
         return complete_sets(groups, moment.plan, [coming])  # nodes that are coming count once, here
-    rest = before.rest()
-    begun = {shape: pods - before.sets * _replicas(groups, shape) for shape, pods in before.placed.items()}
-    return complete_sets(groups, moment.plan, [*([rest] if rest else []), coming], begun)
-
-
-def _replicas(groups: Sequence[Group], shape: PodShape) -> int:
-    return sum(group.replicas for group in groups if group.shape == shape)
+    rest, begun = before.unfinished(groups)
+    return complete_sets(groups, moment.plan, [*rest, coming], begun)
 
 
 def _many(shape: PodShape, pods: int, prefix: str = "") -> list[PendingPod]:

@@ -13,7 +13,7 @@ from karpool.estimator.question import EstimateQuestion
 from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.replica_requirements import ReplicaRequirements
-from karpool.model.kubernetes.pod_shape import PodShape, shape_of
+from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.kubernetes.workload import pod_template
 from karpool.packing import fit_reasons
 from karpool.packing.fit_reasons import FitReason
@@ -37,17 +37,11 @@ def explanation(
 ) -> EstimateExplanation:
     reasons: list[Infeasible[FitReason]] = []
     if question.snapshot.room.n:
-        for shape in shapes(question.request):
+        for shape in question.shapes:
             reasons += fit_reasons.explain_nodes(question.room, shape)
     return EstimateExplanation(
         outcome, tuple(dict.fromkeys(reasons)), question.snapshot.version, tuple(unseen)
     )
-
-
-def shapes(request: EstimateRequest) -> list[PodShape]:
-    if isinstance(request, ComponentSetsRequest):
-        return list(dict.fromkeys(component.shape for component in request.components if component.replicas))
-    return [request.shape]
 
 
 def of_manifest(cluster: str, manifest: bytes) -> ReplicasRequest:

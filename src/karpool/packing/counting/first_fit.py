@@ -60,6 +60,15 @@ class FirstFitResult:
         """Pods by shape."""
         return self._filling.placed()
 
+    def unfinished(self, groups: Sequence[PodGroup]) -> tuple[list["NodeFilling"], dict[PodShape, int]]:
+        """What is left of the nodes, to be filled on, and by shape what the set took that failed half-way."""
+        rest = self.rest()
+        replicas: dict[PodShape, int] = {}
+        for group in groups:
+            replicas[group.shape] = replicas.get(group.shape, 0) + group.replicas
+        begun = {shape: pods - self.sets * replicas.get(shape, 0) for shape, pods in self.placed.items()}
+        return [rest] if rest else [], begun
+
     @cached_property
     def after(self) -> Room:
         """The snapshot with all that in place."""

@@ -79,6 +79,13 @@ class DriverTemplates:
             answer = self._states[key] = live, self._built(live, node, shared)
         return answer[1]
 
+    def state_on_all(self, live: DraState, nodes: Mapping[str, NodeToCome]) -> DraState:
+        """The same of several nodes to come, by name; of those that nothing is known of, no devices."""
+        slices = [
+            _moved(slice_, NEW_NODE, name) for name, node in nodes.items() for slice_ in self._slices(node)
+        ]
+        return replace(live, stock=stock_of(slices, list(live.stock.classes.values()), live.stock.features))
+
     def _built(self, live: DraState, node: NodeToCome, shared: bool) -> DraState | None:
         slices = self._slices(node)
         if not slices:
@@ -147,22 +154,22 @@ def _of_node(pool: DevicePool, node: str) -> tuple[DeviceSlice, ...]:
     return pool.slices if is_local else ()
 
 
-def _moved(slice_: DeviceSlice, node: str) -> DeviceSlice:
+def _moved(slice_: DeviceSlice, node: str, to: str = NEW_NODE) -> DeviceSlice:
     """The same slice as the new node would have it: pools are named after their node."""
-    pool = NEW_NODE if not node else slice_.pool.replace(node, NEW_NODE)
+    pool = to if not node else slice_.pool.replace(node, to)
     return replace(
         slice_,
-        name=f"{NEW_NODE}-{slice_.name}",
+        name=f"{to}-{slice_.name}",
         pool=pool,
         generation=1,
-        place=NodePlace(NEW_NODE),
+        place=NodePlace(to),
         devices=tuple(
             replace(
                 device,
                 id=replace(device.id, pool=pool),
                 # What was wrong with that machine says nothing of the next one.
                 taints=(),
-                place=NodePlace(NEW_NODE) if slice_.per_device else device.place,
+                place=NodePlace(to) if slice_.per_device else device.place,
             )
             for device in slice_.devices
         ),

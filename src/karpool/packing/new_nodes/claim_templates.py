@@ -4,21 +4,23 @@ Only devices of the node itself count: what several nodes share may be taken by 
 several pods ties them to one node, which nobody has chosen yet: such pods are not planned onto new nodes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from karpool.model.catalogue.catalogue import InstanceType
 from karpool.model.devices.device import POOL_LABEL
+from karpool.model.dra.claim import DraClaim
 from karpool.model.karpenter.objects import NODEPOOL, CompiledPool
 from karpool.model.kubernetes.node import INSTANCE_TYPE
-from karpool.model.kubernetes.pod_shape import ClaimReference, PodShape
-from karpool.packing.dra.driver_templates import NEW_NODE, DriverTemplates, node_to_come
+from karpool.model.kubernetes.pod_shape import ClaimReference, ContainerAsk, PodShape
+from karpool.packing.dra.driver_templates import NEW_NODE, DriverTemplates, NodeToCome, node_to_come
 from karpool.packing.dra.pod_claims import DraNode, DraState, demand_of_shape, place_pod, with_pod
-from karpool.packing.new_nodes.offerings import PoolOfferings
+from karpool.packing.new_nodes.offerings import MOST, PoolOfferings
 from karpool.packing.tables.columns import Bools, Int64s
-from karpool.packing.tables.room import Room
+from karpool.packing.tables.node_table import NodeRow
+from karpool.packing.tables.room import Room, snapshot_of
 
 _MEMO_LIMIT = 4096
 _PODS_MAX = 256  # of one node, as for nodes that are there
@@ -26,14 +28,39 @@ _PODS_MAX = 256  # of one node, as for nodes that are there
 
 @dataclass(frozen=True, slots=True)
 class ClaimDemand:
-    """The claims of one pod."""
+    """The claims of one pod, and its resources of device classes: where no plugin has them, a driver does."""
 
     namespace: str
     claims: tuple[ClaimReference, ...]
+    resources: tuple[tuple[str, int], ...] = ()
+    containers: tuple[ContainerAsk, ...] = ()
 
     def __str__(self) -> str:
-        names = (reference.claim or reference.template for reference in self.claims)
+        names = [reference.claim or reference.template for reference in self.claims]
+        names += (resource for resource, _ in self.resources)
         return f"devices of resource claims ({', '.join(names)})"
+
+    @property
+    def shape(self) -> PodShape:
+        """A pod that asks for nothing else."""
+        return PodShape(
+            self.resources,
+            namespace=self.namespace,
+            resource_claims=self.claims,
+            extended_asks=self.containers,
+        )
+
+    def is_served_by(self, plugins: Mapping[str, int]) -> bool:
+        """Whether no driver is needed."""
+        return not self.claims and all(plugins.get(resource, 0) > 0 for resource, _ in self.resources)
+
+
+def claim_demand(shape: PodShape, offered: Collection[str]) -> ClaimDemand | None:
+    """None of a shape that asks drivers for nothing. `offered`: resources of device classes."""
+    resources = tuple(item for item in shape.requests if item[0] in offered) if offered else ()
+    if not shape.resource_claims and not resources:
+        return None
+    return ClaimDemand(shape.namespace, shape.resource_claims, resources, shape.extended_asks)
 
 
 class DriversToCome:
@@ -59,14 +86,57 @@ class DriversToCome:
             return None
         return self._templates.state_on(self.live, node_to_come(pool, instance_type), shared=False)
 
+    @property
+    def offered(self) -> Collection[str]:
+        """Resources of device classes."""
+        return () if self.live is None else self.live.offered
+
+    def room_of(self, rows: Sequence[NodeRow], types: Mapping[str, InstanceType]) -> Room:
+        """Nodes to come, with the devices that drivers would publish there."""
+        live = self.live
+        if live is None or not live.stock.classes:  # then no claim can be met anywhere
+            return snapshot_of(rows, dra=live)
+        nodes = {}
+        for row in rows:
+            name = row.labels.get(INSTANCE_TYPE, "")
+            pool = CompiledPool(row.labels.get(NODEPOOL, ""), labels=dict(row.labels))
+            known = name in types
+            nodes[row.name] = (
+                node_to_come(pool, types[name]) if known else NodeToCome(pool.name, name, pool.labels)
+            )
+        return snapshot_of(rows, dra=self._templates.state_on_all(live, nodes))
+
+
+def serve_alike(one: DraState | None, other: DraState | None) -> bool:
+    """Whether new nodes give to claims the same: claims that pods have of their own do not matter there."""
+    if one is None or other is None:
+        return one is other
+    return one is other or (
+        one.stock is other.stock and one.templates == other.templates and _lasting(one) == _lasting(other)
+    )
+
+
+def _lasting(state: DraState) -> dict[str, DraClaim]:
+    """Claims that were not made for one pod."""
+    return {
+        key: claim
+        for key, claim in state.claims.items()
+        if not any(owner.kind == "Pod" and owner.controller for owner in claim.owners)
+    }
+
 
 class ClaimTemplates:
     """One pool's."""
 
     def __init__(self, offer: PoolOfferings, drivers: DriversToCome) -> None:
-        self._states = [drivers.state_on(offer.pool, instance_type) for instance_type in offer.types]
         labels = {**offer.pool.labels, NODEPOOL: offer.pool.name, POOL_LABEL: offer.pool.name}
-        self._node = DraNode(NEW_NODE, labels, {})
+        self._types = [
+            (
+                DraNode(NEW_NODE, labels, instance_type.allocatable),
+                drivers.state_on(offer.pool, instance_type),
+            )
+            for instance_type in offer.types
+        ]
         self._held: dict[tuple[ClaimDemand, ...], Bools] = {}
 
     def holding(self, demands: Iterable[ClaimDemand]) -> Bools:
@@ -76,23 +146,30 @@ class ClaimTemplates:
         if mask is None:
             if len(self._held) >= _MEMO_LIMIT:
                 self._held.clear()
-            served = [state is not None and self._served(state, key) == len(key) for state in self._states]
+            served = [_served(node, state, key) == len(key) for node, state in self._types]
             mask = self._held[key] = np.array(served, dtype=np.bool_)
         return mask
 
     def counts(self, demand: ClaimDemand) -> Int64s:
         """By type: pods with these claims."""
         many = (demand,) * _PODS_MAX
-        pods = [0 if state is None else self._served(state, many) for state in self._states]
+        pods = [
+            MOST if demand.is_served_by(node.allocatable) else _served(node, state, many)
+            for node, state in self._types
+        ]
         return np.array(pods, dtype=np.int64)
 
-    def _served(self, state: DraState, demands: tuple[ClaimDemand, ...]) -> int:
-        """How many of them find devices before one does not."""
-        for number, demand in enumerate(demands):
-            shape = PodShape(namespace=demand.namespace, resource_claims=demand.claims)
-            asked = demand_of_shape(state, shape)
-            placed = place_pod(state, asked, self._node)
-            if not placed.fits or any(claim.key and claim.allocation is None for claim in asked.claims):
-                return number
-            state = with_pod(state, asked, placed)
-        return len(demands)
+
+def _served(node: DraNode, state: DraState | None, demands: tuple[ClaimDemand, ...]) -> int:
+    """How many of them find devices before one does not."""
+    for number, demand in enumerate(demands):
+        if demand.is_served_by(node.allocatable):
+            continue
+        if state is None:
+            return number
+        asked = demand_of_shape(state, demand.shape)
+        placed = place_pod(state, asked, node)
+        if not placed.fits or any(claim.key and claim.allocation is None for claim in asked.claims):
+            return number
+        state = with_pod(state, asked, placed)
+    return len(demands)

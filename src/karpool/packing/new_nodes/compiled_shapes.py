@@ -153,7 +153,10 @@ class CompiledShapes:
         more = [name for name, _ in shape.requests if name not in self.resources]
         if more:
             self._use([*self.resources, *more])
-        compiler = PodAskCompiler(self.narrowing, Topology(_NO_NODES), self.resources, respect=True)
+        offered = () if self._drivers is None else self._drivers.offered
+        compiler = PodAskCompiler(
+            self.narrowing, Topology(_NO_NODES), self.resources, respect=True, offered=offered
+        )
         asks = compiler.asks(shape)
         steps = [LaunchStep(ask, wants) for ask in asks for wants in ask.choices]
         reached: set[int] = set()  # what a state could launch has been tried by then

@@ -43,6 +43,9 @@ class LaunchablePool:
         for shape in daemons:
             self._add_daemon(shape, self._running(narrowing, number, shape), resources)
         self.room: Int64s = np.array([self.offer.allocatable(name) for name in resources]) - self.overhead
+        for index, name in enumerate(resources):
+            if drivers is not None and name in drivers.offered:  # see `device_counts`
+                self.room[index, self.offer.allocatable(name) == 0] = MOST
         self._resources = resources
         self._drivers = drivers
         self.usable: Bools = np.asarray((self.room >= 0).all(axis=0))  # holds its own daemons

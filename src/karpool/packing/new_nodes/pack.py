@@ -163,7 +163,11 @@ class _Packer:
         self._left: list[int] = []
         self._hopeless: set[int] = set()
         asking = PodAskCompiler(
-            self._narrowing, self._topology, self._resources, respect=options.preferences == "respect"
+            self._narrowing,
+            self._topology,
+            self._resources,
+            respect=options.preferences == "respect",
+            offered=drivers.offered,
         )
         self._asks = [asking.asks(pod.shape) for pod in pods]
         self._prepare_topology()

@@ -7,7 +7,7 @@ node affinity, one `ScheduleAnyway` spread, and last the avoidance of `PreferNoS
 (karpenter pkg/controllers/provisioning/scheduling/preferences.go)
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
@@ -19,7 +19,7 @@ from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.resources import CPU, MEMORY, PODS
 from karpool.model.taints import PREFER_NO_SCHEDULE, Taint, untolerated
-from karpool.packing.new_nodes.claim_templates import ClaimDemand
+from karpool.packing.new_nodes.claim_templates import ClaimDemand, claim_demand
 from karpool.packing.new_nodes.narrowing import Narrowing, Wants, alternatives, merged, term_requirements
 from karpool.packing.new_nodes.offerings import TOO_MUCH
 from karpool.packing.tables.columns import Bools, Int64s
@@ -91,15 +91,13 @@ class PodAsk:
     tolerates_all: bool
     rules: ShapeRules
     ports: frozenset[HostPort]
+    claims: ClaimDemand | None = None
     settles: frozenset[TopologyAxis] | None = None
 
     @property
     def demands(self) -> tuple[DeviceDemand | ClaimDemand, ...]:
-        shape = self.shape
-        shares = () if shape.devices is None else (shape.devices,)
-        if not shape.resource_claims:
-            return shares
-        return (*shares, ClaimDemand(shape.namespace, shape.resource_claims))
+        shares = () if self.shape.devices is None else (self.shape.devices,)
+        return shares if self.claims is None else (*shares, self.claims)
 
     def must_settle(self) -> frozenset[TopologyAxis]:
         """Axes on which a planned node must be decided before this pod can be counted there.
@@ -115,15 +113,22 @@ class PodAsk:
 
 
 class PodAskCompiler:
-    """Compiles shapes. `resources` numbers the columns."""
+    """Compiles shapes. `resources` numbers the columns, `offered` are those of device classes."""
 
     def __init__(
-        self, narrowing: Narrowing, topology: Topology, resources: Sequence[str], *, respect: bool
+        self,
+        narrowing: Narrowing,
+        topology: Topology,
+        resources: Sequence[str],
+        *,
+        respect: bool,
+        offered: Collection[str] = (),
     ) -> None:
         self._narrowing = narrowing
         self._topology = topology
         self._number = {name: index for index, name in enumerate(resources)}
         self._respect = respect
+        self._offered = offered
         self._taints = [offer.pool.taints for offer in narrowing.pools]
         self._soft = any(taint.effect == PREFER_NO_SCHEDULE for taints in self._taints for taint in taints)
         self._known: dict[PodShape, tuple[PodAsk, ...]] = {}
@@ -157,6 +162,7 @@ class PodAskCompiler:
             all(tolerated),
             rules,
             shape.host_ports,
+            claim_demand(shape, self._offered),
         )
 
     def _choices(self, attempt: RelaxedPod) -> Iterable[Wants]:

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.resources import Resources, add
-from karpool.packing.new_nodes.claim_templates import DriversToCome
+from karpool.packing.new_nodes.claim_templates import DriversToCome, claim_demand
 from karpool.packing.new_nodes.compiled_shapes import CompiledShapes
 from karpool.packing.new_nodes.node_plan import NodePlan, PoolCapacity, Usage
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
@@ -76,6 +76,14 @@ class NewNodeCapacity:
                 used = usage.get(offer.pool.name, {})
                 add(total, pool_ceiling(offer, used, nodes_max, self._unavailable))
         return total
+
+    def is_unclear_for(self, shape: PodShape) -> bool:
+        """Whether a pod needs devices of drivers, and no type that a pool launches is known to have them."""
+        offered = () if self._drivers is None else self._drivers.offered
+        demand = claim_demand(shape, offered)
+        if demand is None:
+            return False
+        return not any(bool(launch.device_counts(demand).any()) for launch in self._shapes.launch)
 
     def launches(self, shape: PodShape, pool: CompiledPool, used: Mapping[str, int]) -> bool:
         """Whether the pool could launch a node for one such pod now."""

@@ -100,7 +100,13 @@ class SingleNodePacker:
             )
             for number, offer in enumerate(self._narrowing.pools)
         ]
-        self._asking = PodAskCompiler(self._narrowing, nothing, self.resources, respect=False)
+        self._asking = PodAskCompiler(
+            self._narrowing,
+            nothing,
+            self.resources,
+            respect=False,
+            offered=() if drivers is None else drivers.offered,
+        )
         self._shapes = shapes
         self._asks: dict[int, PodAsk] = {}
         self._classes: dict[tuple[object, ...], int] = {}

@@ -268,7 +268,9 @@ class StoredRoom(Room):
         return self._pending
 
 
-def snapshot_of(rows: Sequence[NodeRow], namespaces: Mapping[str, Labels] | None = None) -> Room:
+def snapshot_of(
+    rows: Sequence[NodeRow], namespaces: Mapping[str, Labels] | None = None, dra: DraState | None = None
+) -> Room:
     """Nodes without pods that belong to no cluster state, in arrival order."""
     nothing = StoredRoom(
         0,
@@ -282,6 +284,7 @@ def snapshot_of(rows: Sequence[NodeRow], namespaces: Mapping[str, Labels] | None
         pod_shapes=np.zeros(0, dtype=np.int32),
         pods_by_row=(),
         pending={},
+        dra=dra,
     )
     return nothing.plus(rows)
 
