@@ -1,3 +1,5 @@
+import asyncio
+import gc
 from math import inf
 
 import msgspec
@@ -83,15 +85,58 @@ def test_a_list_that_expires_half_way_is_started_again_and_at_last_taken_whole()
 
 def test_pages_that_expire_say_so():
     async def scenario():
-        server = crowded(600)
+        server = crowded(1100)
         pages = client_of(server).pages(PODS)
         await anext(pages)
         server.put(f"{PODS_OF}/p99999")
         server.compact()
+        await anext(pages)  # was asked for before
         await anext(pages)
 
     with pytest.raises(Gone):
         virtually(scenario())
+
+
+def test_the_next_page_is_asked_for_while_one_is_read():
+    async def scenario():
+        server = crowded(1100)
+        pages = client_of(server).pages(PODS, into=WireObject)
+        return [(len(page.items), len(server.requests)) async for page in pages]
+
+    assert virtually(scenario()) == [(500, 2), (500, 3), (100, 3)]
+
+
+def test_who_stops_reading_leaves_nothing_behind():
+    async def scenario():
+        server = crowded(1100)
+        server.fault = lambda request: Fault(wait_before=20.0) if "continue" in dict(request.query) else None
+        pages = client_of(server).pages(PODS)
+        await anext(pages)
+        await pages.aclose()
+        await asyncio.sleep(0)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert virtually(scenario()) == set()
+
+
+def test_a_page_that_failed_unread_is_not_complained_about():
+    async def scenario():
+        complaints = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        server = crowded(600)
+        pages = client_of(server).pages(PODS)
+        server.fault = lambda request: (
+            Fault(response=HttpResponse(200, {}, b"<html>")) if "continue" in dict(request.query) else None
+        )
+        await anext(pages)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await pages.aclose()
+        del pages
+        gc.collect()
+        return complaints
+
+    assert virtually(scenario()) == []
 
 
 def test_one_bad_object_is_reported_and_the_others_are_there():

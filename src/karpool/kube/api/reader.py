@@ -4,6 +4,7 @@ Lists are paged and consistent as of one moment; a bad object in a list is
 reported and skipped. Retries, limits and errors are those of `rest`.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar, overload
@@ -36,6 +37,7 @@ PAGE_SIZE = 500
 TIMEOUT = 30.0
 LIST_TIMEOUT = 60.0
 EXPIRED_LIST_TRIES = 3
+REQUEST_STEPS = 3  # turns of the event loop until a request is on its way
 
 
 class ApiReader:
@@ -139,8 +141,8 @@ class ApiReader:
         Raises Gone when the server forgot that moment half-way: start again.
         """
         path = resource.collection(selection.namespace)
-        token = ""
-        while True:
+
+        async def page_after(token: str) -> ObjectPage[Any]:
             query = selection.query()
             if page_size:
                 query.append(("limit", str(page_size)))
@@ -148,19 +150,34 @@ class ApiReader:
                 query.append(("continue", token))
             answer = await self.rest.call("GET", path, query=query, timeout=self._list_timeout)
             try:
-                page = decoding.decode_page(answer.body, into, resource)
+                return decoding.decode_page(answer.body, into, resource)
             except Undecodable as error:
                 raise _unreadable("GET", path, error) from None
-            if page.bad:
-                self.report(page.bad)
-            yield page
-            if not page.continue_token:
-                return
+
+        page = await page_after("")
+        while token := page.continue_token:
+            # The server makes the next page while this one is read: a list of 50,000 pods is as much work
+            # for one side as for the other.
+            next_page = asyncio.create_task(page_after(token))
+            try:
+                for _ in range(REQUEST_STEPS):
+                    await asyncio.sleep(0)
+                self._report_bad(page)
+                yield page
+                page = await next_page
+            finally:
+                if not next_page.cancel() and not next_page.cancelled():
+                    next_page.exception()  # it failed, and nobody asks for it any more
             if page.continue_token == token:
                 raise ServerFault(
                     f"GET {path}", 500, message="the list continues with the same page for ever"
                 )
-            token = page.continue_token
+        self._report_bad(page)
+        yield page
+
+    def _report_bad(self, page: ObjectPage[Any]) -> None:
+        if page.bad:
+            self.report(page.bad)
 
     @overload
     async def list(self, resource: ApiResource, selection: ListOptions = ALL) -> ObjectPage[Object]: ...
