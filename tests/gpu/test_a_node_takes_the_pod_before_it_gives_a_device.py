@@ -10,6 +10,7 @@ from karpool.gpu.controller.allocator_state import AllocatorState, GpuNodeFacts,
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.input import HoldDevices
 from karpool.gpu.scale_up.settings import ScaleUpSettings
+from karpool.model.devices.device import Device
 from karpool.model.devices.request import UNREADABLE_DEMAND
 from karpool.model.kubernetes.node import HOSTNAME
 from karpool.model.kubernetes.pod_shape import AffinityTerm, PodShape
@@ -40,12 +41,17 @@ def two_nodes(change: Change) -> ClusterRoom:
 
 def looked(cluster: ClusterRoom, *workers: GpuWorker, state: AllocatorState | None = None):
     nodes = tuple(
-        GpuNodeFacts(name, ready=True, devices=tuple(devices_of(name, 1)), cpu_milli=4000, memory_bytes=2**33)
+        GpuNodeFacts(name, ready=True, devices=(device_of(name),), cpu_milli=4000, memory_bytes=2**33)
         for name in ("node-0", "node-1")
     )
     view = View(now=0.0, workers=workers, nodes=nodes, room=cluster.snapshot())
     found, _ = (state or AllocatorState(ScaleUpSettings())).refresh(view, lambda item: ())
     return {item.uid: allocation.node for item, allocation in found.served}
+
+
+def device_of(node: str) -> Device:
+    """As the cluster names it."""
+    return replace(devices_of(node, 1)[0], name=f"{node}-gpu-0")
 
 
 def waiting(uid: str, shape: PodShape = SHAPE) -> GpuWorker:
@@ -107,8 +113,7 @@ def test_a_hold_takes_room_until_its_pod_is_seen_there() -> None:
     state = AllocatorState(ScaleUpSettings())
     held = waiting("held")
     assert looked(cluster, state=state) == {}
-    (device,) = devices_of("node-0", 1)
-    state.hold(HoldDevices(held.item, "node-0", (device.name,), 100.0), 0.0)
+    state.hold(HoldDevices(held.item, "node-0", (device_of("node-0").name,), 100.0), 0.0)
     assert looked(cluster, held, waiting("other"), state=state) == {"other": "node-1"}
     assert state.takes(held.item)
     for number in range(2):

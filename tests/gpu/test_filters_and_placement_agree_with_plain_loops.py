@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from karpool.gpu import device_filters
 from karpool.gpu.controller.options import GpuScalerOptions
-from karpool.gpu.device_columns import DeviceColumns
+from karpool.gpu.scoring_columns import ScoringColumns
 from karpool.gpu.strategies import registry as strategies
 from karpool.gpu.strategies.strategy import COMPACT_FIRST, LOW_LOAD_FIRST, NODE_COMPACT, by_load
 from karpool.gpu.strategies.strategy_name import StrategyName
@@ -19,7 +19,7 @@ MODES = (COMPACT_FIRST, LOW_LOAD_FIRST, NODE_COMPACT)
 
 
 def surviving(devices, request, policy):
-    table = DeviceColumns(devices)
+    table = ScoringColumns(devices)
     found = device_filters.run_filters(
         table, table.rows_of_pool(request.pool), device_filters.device_filters(request, policy)
     )
@@ -73,7 +73,7 @@ def test_the_trace_of_a_chain_adds_up(devices, request):
 
 @given(pools(), requests())
 def test_filters_change_nothing(devices, request):
-    table = DeviceColumns(devices)
+    table = ScoringColumns(devices)
     before = {name: getattr(table, name).copy() for name in ("free_tflops", "free_vram", "lock", "version")}
 
     device_filters.run_filters(
@@ -91,7 +91,7 @@ def test_filters_change_nothing(devices, request):
     ],
 )
 def test_weights_decide_which_node_is_fuller(weights, expected):
-    table = DeviceColumns([gpu("a", "node-0"), gpu("b", "node-1")])
+    table = ScoringColumns([gpu("a", "node-0"), gpu("b", "node-1")])
     table.free_tflops[0] = 20_000
     table.free_vram[1] = 2**30
 
@@ -101,7 +101,7 @@ def test_weights_decide_which_node_is_fuller(weights, expected):
 
 
 def test_the_node_that_is_used_is_preferred_and_its_idle_device_is_taken():
-    table = DeviceColumns([*node("node-0", 2), *node("node-1", 2)])
+    table = ScoringColumns([*node("node-0", 2), *node("node-1", 2)])
     table.free_tflops[2] = table.free_vram[2] = 0
 
     taken = by_load(NODE_COMPACT).choose(table, table.rows_of_pool(POOL), ask())

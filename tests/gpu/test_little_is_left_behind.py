@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karpool.gpu.device_columns import DeviceColumns
+from karpool.gpu.scoring_columns import ScoringColumns
 from karpool.gpu.strategies.fragmentation import FragmentationStrategy
 from karpool.gpu.strategies.fragmentation_score import FragmentationScore
 from karpool.gpu.strategies.request_mix import LearnedMix, RequestMix, mix_of_counts, part_of_device, shape_of
@@ -71,7 +71,7 @@ usual = st.lists(
 @given(usual, st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]), min_size=1, max_size=4), st.integers(0, 5000))
 def test_what_is_lost_agrees_with_the_definition(requests, left, cpu_room):
     mix = mix_of(requests)
-    table = DeviceColumns(node("node-0", len(left)))
+    table = ScoringColumns(node("node-0", len(left)))
     table.put_node("node-0", cpu_milli=cpu_room, memory_bytes=GIB)
     for row, part in enumerate(left):
         table.free_tflops[row] = int(100_000 * part)

@@ -3,18 +3,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from karpool.gpu.allocation.allocator import fits_template
 from karpool.gpu.allocation.open_nodes import OpenNodes
 from karpool.gpu.allocation.preemption import find_victims, free_without
+from karpool.gpu.scale_up.demand import ScaleUpCandidate, WaitingWorker
+from karpool.gpu.scale_up.feasibility import feasible
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.device import DevicePartition
 from karpool.model.devices.device_reasons import DeviceReason, stable_code
+from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.partitions import PartitionCatalogue, PartitionTemplate
 from karpool.model.devices.quota import GpuQuota, NamespaceQuota, WorkloadQuota
 from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
+from karpool.provisioning.node_request import NodeCandidate
 from tests.gpu.devices import GIB, ask, gpu, node, opened
 
 MIG = PartitionCatalogue(
@@ -26,6 +29,8 @@ MIG = PartitionCatalogue(
     },
     {"A100": 7},
 )
+
+BRINGS = NodeYield(1, 100_000, 16 * GIB, cpu_milli=4000, memory_bytes=GIB)
 
 
 def dropped(allocator, request, nodes=None):
@@ -122,14 +127,6 @@ def test_a_hold_does_not_ask_who_uses_the_device_at_the_moment():
     assert isinstance(allocator.hold(ask("c", tflops=95), ["g"], 0.0), Infeasible)
 
 
-def test_device_plugins_and_ours_do_not_mix():
-    allocator = opened([gpu("ours"), gpu("slice", resource="nvidia.com/mig-1g.5gb")])
-    plain = replace(ask("b"), isolation="shared", request=DeviceShare(), resource="nvidia.com/mig-1g.5gb")
-
-    assert allocator.find(ask("a")) == ("ours",)
-    assert allocator.find(plain) == ("slice",)
-
-
 def test_absolute_compute_is_not_taken_from_a_device_of_unknown_speed():
     allocator = opened([gpu("g", compute_known=False)])
 
@@ -138,24 +135,49 @@ def test_absolute_compute_is_not_taken_from_a_device_of_unknown_speed():
 
 
 @pytest.mark.parametrize(
-    ("request_", "devices", "code"),
+    ("request_", "brings", "code"),
     [
-        pytest.param(ask(tflops=80), node("t", 1), None, id="fits"),
-        pytest.param(ask(tflops=80, count=2), node("t", 2), None, id="fits twice"),
+        pytest.param(ask(tflops=80), BRINGS, None, id="fits"),
+        pytest.param(ask(tflops=80, count=2), replace(BRINGS, devices=2), None, id="fits twice"),
         pytest.param(
-            ask(tflops=80, count=3), node("t", 2), DeviceReason.SAME_NODE_UNSATISFIED, id="node too small"
+            ask(tflops=80, count=3),
+            replace(BRINGS, devices=2),
+            DeviceReason.SAME_NODE_UNSATISFIED,
+            id="node too small",
         ),
-        pytest.param(ask(vram=17), node("t", 1), DeviceReason.NO_GPU_AFTER_FILTER, id="device too small"),
-        pytest.param(ask(pool=""), node("t", 1), None, id="pool does not matter"),
+        pytest.param(ask(vram=17), BRINGS, DeviceReason.NO_GPU_AFTER_FILTER, id="device too small"),
         pytest.param(
-            ask(), [gpu("g", phase="Pending", used_by="x", available=DeviceAmount())], None, id="as if new"
+            ask(tflops=101, vram=1, isolation="shared"),
+            BRINGS,
+            DeviceReason.NO_GPU_AFTER_FILTER,
+            id="a whole one must have what is asked for",
+        ),
+        pytest.param(ask(pool=""), BRINGS, None, id="pool does not matter"),
+        pytest.param(ask(indices=(1,)), BRINGS, DeviceReason.NO_GPU_AFTER_FILTER, id="no such index"),
+        pytest.param(
+            ask(), replace(BRINGS, tflops_milli=0), DeviceReason.NO_GPU_AFTER_FILTER, id="unknown speed"
+        ),
+        pytest.param(ask(), replace(BRINGS, devices=0), DeviceReason.NO_GPU_AFTER_FILTER, id="no device"),
+        pytest.param(
+            replace(ask(), cpu_milli=4001), BRINGS, DeviceReason.NO_GPU_AFTER_FILTER, id="CPU too small"
         ),
     ],
 )
-def test_whether_a_new_node_would_help(request_, devices, code):
-    refused = fits_template(request_, devices)
+def test_whether_a_new_node_would_help(request_, brings, code):
+    rung = ScaleUpCandidate(NodeCandidate(), brings)
 
-    assert (refused.reason if refused else None) == code
+    answer = feasible(WaitingWorker(request_, 0.0), (rung,))
+
+    assert answer == (rung,) if code is None else answer.reason is code
+
+
+def test_new_nodes_have_no_policy_of_their_own():
+    rung = ScaleUpCandidate(NodeCandidate(), BRINGS)
+
+    refused = feasible(WaitingWorker(ask(), 0.0), (rung,), "Dynamic")
+
+    assert refused.reason is DeviceReason.NO_GPU_AFTER_FILTER
+    assert "Dynamic is in force" in refused.detail
 
 
 def test_slices_are_cut_until_the_device_has_no_slot_left():

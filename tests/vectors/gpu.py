@@ -14,18 +14,18 @@ from karpool.gpu.allocation.open_nodes import OpenNodes, by_nodes
 from karpool.gpu.allocation.preemption import FreedDevices, free_without
 from karpool.gpu.controller.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
 from karpool.gpu.controller.wake_ups import should_wake
-from karpool.gpu.device_columns import DeviceColumns
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import GpuDemand, WaitingWorker, key_of
 from karpool.gpu.scale_up.input import GpuNodeView, ScaleUpInput
 from karpool.gpu.scale_up.settings import ScaleUpSettings
 from karpool.gpu.scale_up.step import plan_step
 from karpool.gpu.scale_up.triage import must_leave_room
+from karpool.gpu.scoring_columns import ScoringColumns
 from karpool.gpu.strategies import strategy as placement
 from karpool.model import quantity
 from karpool.model.devices import isolation, oversubscription, partitions, quota, tensor_fusion
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare, parse_amount
-from karpool.model.devices.device import RUNNING, Device, DevicePartition, as_new
+from karpool.model.devices.device import RUNNING, Device, DevicePartition
 from karpool.model.devices.device_reasons import stable_code
 from karpool.model.devices.gpu_models import find_model
 from karpool.model.devices.partitions import PartitionCatalogue, PartitionHost, PartitionTemplate
@@ -34,6 +34,7 @@ from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod_shape import PodShape, WeightedNodeTerm
 from karpool.model.requirements import NodeSelector, NodeSelectorTerm, node_terms_of
+from karpool.packing.tables.device_table import LOCKS, DeviceKinds, new_devices
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
 from tests.vectors.registry import Case, includes, kind
@@ -190,7 +191,7 @@ def same_names(expected: Given, actual: Given) -> bool:
 def answer_filter(case: Case) -> Given:
     given = case["input"]
     devices = (device(each) for each in given["gpus"])
-    table = DeviceColumns(replace(one, node=one.node or one.owner) for one in devices)
+    table = ScoringColumns(replace(one, node=one.node or one.owner) for one in devices)
     for each in given["gpus"]:
         row = table.find(each["name"])
         table.has_available[row] = "available" in each
@@ -204,8 +205,7 @@ def answer_filter(case: Case) -> Given:
     return {"names": [table.device(int(row)).name for row in found.rows]}
 
 
-def one_filter(table: DeviceColumns, given: Given) -> tuple[str, device_filters.Filter]:
-    asked = GpuRequest(uid="u", request=share(given))
+def one_filter(table: ScoringColumns, given: Given) -> tuple[str, device_filters.Filter]:
     known: dict[str, tuple[str, device_filters.Filter]] = {
         "phase": ("phase", partial(phase_filter, allowed=given.get("allowed", [RUNNING]))),
         "index": ("index", partial(device_filters.by_index, indices=given.get("indices") or ())),
@@ -215,7 +215,7 @@ def one_filter(table: DeviceColumns, given: Given) -> tuple[str, device_filters.
         ),
         "whole_gpu": ("whole", whole_filter(given)),
         "partition_template": ("partition", partition_filter(given)),
-        "resource": ("resource", partial(device_filters.by_amounts, request=asked)),
+        "resource": ("resource", partial(device_filters.by_amounts, share=share(given))),
         "model": ("model", partial(device_filters.by_model, model=given.get("model", ""))),
         "vendor": ("vendor", partial(device_filters.by_vendor, vendor=given.get("vendor", ""))),
         "node_affinity": (
@@ -229,7 +229,7 @@ def one_filter(table: DeviceColumns, given: Given) -> tuple[str, device_filters.
     return known["whole_gpu" if is_whole else asked_type]
 
 
-def affinity_filter(table: DeviceColumns, given: Given) -> device_filters.Filter:
+def affinity_filter(table: ScoringColumns, given: Given) -> device_filters.Filter:
     required = given.get("required")
     shape = PodShape(
         node_terms=None if required is None else terms(required),
@@ -246,7 +246,7 @@ def affinity_filter(table: DeviceColumns, given: Given) -> device_filters.Filter
 
 
 def phase_filter(
-    table: DeviceColumns, rows: device_filters.Rows, *, allowed: list[str]
+    table: ScoringColumns, rows: device_filters.Rows, *, allowed: list[str]
 ) -> device_filters.Rows:
     """Ours knows one phase that is good; the cases may name others."""
     if allowed == [RUNNING]:
@@ -293,7 +293,7 @@ def answer_compatible(case: Case) -> bool:
 def answer_preempt(case: Case) -> Given:
     given = case["input"]
     devices = [device(each) for each in given["gpus"]]
-    ledger = DeviceLedger(DeviceColumns(devices), policy=given["policy"])
+    ledger = DeviceLedger(ScoringColumns(devices), policy=given["policy"])
     for number, victim in enumerate(given["victims"]):
         running = worker(victim, uid=f"victim-{number}", isolation="")
         ledger.restore(running, victim["gpus"])
@@ -318,14 +318,14 @@ def strategy(given: Given, **more: Any) -> placement.LoadStrategy:
 @kind("score")
 def answer_score(case: Case) -> int:
     given = case["input"]
-    table = DeviceColumns([device(given["gpu"])])
+    table = ScoringColumns([device(given["gpu"])])
     return int(strategy(given).scores(table, table.all_rows(), for_node=given["for_node"])[0])
 
 
 @kind("node_score")
 def answer_node_score(case: Case) -> int:
     given = case["input"]
-    table = DeviceColumns(
+    table = ScoringColumns(
         replace(device({"phase": RUNNING, **each}), name=f"gpu-{number}", node="n")
         for number, each in enumerate(given["gpus"])
     )
@@ -336,7 +336,7 @@ def answer_node_score(case: Case) -> int:
 @kind("select")
 def answer_select(case: Case) -> Given:
     given = case["input"]
-    table = DeviceColumns(device({"phase": RUNNING, **each}) for each in given["node_gpus"])
+    table = ScoringColumns(device({"phase": RUNNING, **each}) for each in given["node_gpus"])
     names = given.get("candidates", [each["name"] for each in given["node_gpus"]])
     if not names:
         return {"error": "no_candidates"}
@@ -372,7 +372,7 @@ def answer_allocate(case: Case) -> Given:
 @kind("prefilter_nodes")
 def answer_prefilter(case: Case) -> Given:
     given = case["input"]
-    table = DeviceColumns(device(each) for each in given["gpus"])
+    table = ScoringColumns(device(each) for each in given["gpus"])
     asked = replace(worker(given), pool=given["pool"], model=given.get("model", ""))
     chain = device_filters.device_filters(asked, given.get("policy", "Static"))
     found = device_filters.run_filters(table, table.rows_of_pool(given["pool"]), chain)
@@ -675,14 +675,15 @@ def answer_group(case: Case) -> Given:
 # Devices that are still to come
 
 
-@kind("prepare_node")
+@kind("prepare_node", same=same_amounts)
 def answer_prepare(case: Case) -> Given:
-    fresh = as_new(device(case["input"]["template_gpu"]), "gpu-new", "new-node")
+    template_gpu = device(case["input"]["template_gpu"])
+    fresh = new_devices(DeviceKinds(), [(0, template_gpu, "")])
     return {
-        "active_isolation_mode": fresh.active_isolation_mode,
-        "isolation_conflict": fresh.isolation_conflict,
-        "available": case["input"]["template_gpu"]["capacity"] if fresh.available == fresh.capacity else {},
-        "node_equals_new_node": fresh.node == "new-node",
+        "active_isolation_mode": LOCKS[fresh.lock[0]],
+        "isolation_conflict": bool(fresh.closed[0]),
+        "available": show(fresh.left(0)),
+        "node_equals_new_node": fresh.by_node(0).tolist() == [0],
     }
 
 

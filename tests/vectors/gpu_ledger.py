@@ -7,9 +7,9 @@ from typing import Any
 from karpool.gpu.allocation.ledger import DeviceLedger
 from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.controller.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
-from karpool.gpu.device_columns import DeviceColumns
 from karpool.gpu.scale_up.demand import WaitingWorker
 from karpool.gpu.scale_up.settings import ScaleUpSettings
+from karpool.gpu.scoring_columns import ScoringColumns
 from karpool.model import quantity
 from karpool.model.devices import isolation
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount
@@ -31,7 +31,7 @@ def ledger_of(given: Given) -> DeviceLedger:
     found = quota_of(given.get("quota"), NAMESPACE)
     if found is not None:
         quotas.put(found)
-    return DeviceLedger(DeviceColumns(device(each) for each in given["gpus"]), quotas)
+    return DeviceLedger(ScoringColumns(device(each) for each in given["gpus"]), quotas)
 
 
 @kind("scenario", same=same_amounts)
@@ -79,7 +79,7 @@ def one_step(ledger: DeviceLedger, step: Given) -> object:
 @kind("sweep_assumed")
 def answer_sweep(case: Case) -> Given:
     given = case["input"]
-    ledger = DeviceLedger(DeviceColumns([Device("g", capacity=DeviceAmount(1000, 1000))]))
+    ledger = DeviceLedger(ScoringColumns([Device("g", capacity=DeviceAmount(1000, 1000))]))
     now = 1e6
     since = now - given["age_s"] if given["has_timestamp"] else None
     ledger.assume(GpuRequest(uid="u"), ["g"], since)
@@ -104,7 +104,7 @@ def restored(given: Given, capacity: Given) -> DeviceLedger:
     left = parse_amount(given["old_available"]) if "old_available" in given else None
     for request, names in requests if left is not None else ():
         left += request.request.on(total) if given["gpu"] in names else NOTHING
-    ledger = DeviceLedger(DeviceColumns([Device(given["gpu"], capacity=total, available=left)]))
+    ledger = DeviceLedger(ScoringColumns([Device(given["gpu"], capacity=total, available=left)]))
     for request, names in requests:
         ledger.restore(request, names)
     return ledger
@@ -153,7 +153,7 @@ def answer_rebuild(case: Case) -> Given:
 @kind("apply_twice", same=same_amounts)
 def answer_twice(case: Case) -> Given:
     given = case["input"]
-    ledger = DeviceLedger(DeviceColumns([device(given["gpu"])]))
+    ledger = DeviceLedger(ScoringColumns([device(given["gpu"])]))
     name = given["gpu"]["name"]
     ledger.assume(worker(given["request"], uid="a"), [name], 0.0)
     ledger.commit("a")
@@ -172,7 +172,7 @@ def answer_twice(case: Case) -> Given:
 @kind("dynamic_lock")
 def answer_lock(case: Case) -> Given:
     given = case["input"]
-    ledger = DeviceLedger(DeviceColumns([device(given["gpu"])]), policy=given["policy"])
+    ledger = DeviceLedger(ScoringColumns([device(given["gpu"])]), policy=given["policy"])
     locks, wrong = [], []
     for step in given["steps"]:
         if step["op"] == "assume":

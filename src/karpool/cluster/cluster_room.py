@@ -249,7 +249,7 @@ class ClusterRoom:
             self._block(self._unreadable.put(key, pod.spec.node_name))
             return
         self.problems.clear("Pod", key)
-        if self._unreadable:
+        if key in self._unreadable.node_of:
             self._block(self._unreadable.drop(key))
         shape = self._pods.shapes[shape_id]
         if shape.devices is not None and not self._knows_shares:

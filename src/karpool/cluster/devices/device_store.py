@@ -255,7 +255,7 @@ class DeviceStore:
         if self._devices.get(name, ((), plugin)) == (devices, plugin):
             return
         for slot in old:
-            self._closed[slot], self._node[slot] = True, 0
+            self._closed[slot], self._node[slot], self._names[slot] = True, 0, ""
         self._spare += old
         slots = []
         for device in devices:
@@ -266,7 +266,7 @@ class DeviceStore:
                 slot = len(self._names)
                 self._names.append(device.name)
             slots.append(slot)
-            self._kind[slot] = self._kinds.intern(kind_of(device, plugin))
+            self._kind[slot] = self._kinds.code_of(device, plugin)
         self._devices.pop(name, None)
         self._slots.pop(name, None)
         if devices:

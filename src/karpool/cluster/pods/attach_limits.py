@@ -11,6 +11,7 @@ of every driver, one of which the node cannot be told a place on every node.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from karpool.cluster.pods.unreadable_pods import place_of
 from karpool.cluster.pods.volume_store import VolumeStore
@@ -118,7 +119,7 @@ class AttachLimits:
     def limited(self, node: NodeRow) -> NodeRow:
         """The node with its limits among what it offers, in place of any that were there."""
         offered = node.allocatable
-        if self.drivers or any(name.startswith(ATTACHED_VOLUMES) for name in offered):
+        if self.drivers or _names_limits(tuple(offered)):
             others = {name: units for name, units in offered.items() if not name.startswith(ATTACHED_VOLUMES)}
             node = replace(node, allocatable={**others, **self._offered(node.name)})
         return node
@@ -143,3 +144,8 @@ class AttachLimits:
             for one in attached
             if not (one.node and one.volume and self._store.is_used(one.volume, node))
         )
+
+
+@lru_cache(maxsize=256)  # Nodes offer the same few sets of resources.
+def _names_limits(resources: tuple[str, ...]) -> bool:
+    return any(name.startswith(ATTACHED_VOLUMES) for name in resources)

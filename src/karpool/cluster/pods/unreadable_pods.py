@@ -54,7 +54,7 @@ class UnreadablePods:
     """By node how many there are. Never cut: what is not counted here would be free room."""
 
     def __init__(self) -> None:
-        self._node_of: dict[str, str | None] = {}
+        self.node_of: dict[str, str | None] = {}  # to be read by others, not written
         self._per_node: Counter[str] = Counter()
 
     @property
@@ -64,27 +64,27 @@ class UnreadablePods:
     @property
     def somewhere(self) -> int:
         """Pods whose node cannot be told."""
-        return sum(node is None for node in self._node_of.values()) if self._node_of else 0
+        return sum(node is None for node in self.node_of.values()) if self.node_of else 0
 
     def __len__(self) -> int:
-        return len(self._node_of)
+        return len(self.node_of)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._node_of
+        return key in self.node_of
 
     def put(self, key: str, node: str | None) -> set[str]:
         """The nodes whose count changed."""
-        if key in self._node_of and self._node_of[key] == node:
+        if key in self.node_of and self.node_of[key] == node:
             return set()
         changed = self.drop(key)
-        self._node_of[key] = node
+        self.node_of[key] = node
         if node:
             self._per_node[node] += 1
             changed ^= {node}
         return changed
 
     def drop(self, key: str) -> set[str]:
-        node = self._node_of.pop(key, None)
+        node = self.node_of.pop(key, None)
         if not node:
             return set()
         self._per_node[node] -= 1

@@ -7,7 +7,7 @@ is given out. No I/O; time comes from the caller.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -17,11 +17,11 @@ from karpool.gpu import device_filters
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.ledger import RESERVATION_SECONDS, DeviceLedger
 from karpool.gpu.allocation.open_nodes import NodeChoice, by_nodes
-from karpool.gpu.device_columns import UNBOUNDED, DeviceColumns, Rows
+from karpool.gpu.scoring_columns import UNBOUNDED, Rows, ScoringColumns
 from karpool.gpu.strategies import strategy as placement
 from karpool.gpu.strategies.strategy import CandidateScope, PlacementStrategy
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
-from karpool.model.devices.device import POOL_LABEL, Device, DevicePartition, as_new
+from karpool.model.devices.device import POOL_LABEL, Device, DevicePartition
 from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
 from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, STATIC
 from karpool.model.devices.links import belonging_together
@@ -45,7 +45,7 @@ class AllocatorSettings:
 class Allocator:
     def __init__(self, settings: AllocatorSettings | None = None, devices: Iterable[Device] = ()) -> None:
         self.settings = settings or AllocatorSettings()
-        self.table = DeviceColumns()
+        self.table = ScoringColumns()
         self.quotas = GpuQuotas()
         self.ledger = DeviceLedger(
             self.table,
@@ -65,13 +65,16 @@ class Allocator:
     # What there is
 
     def put_device(self, device: Device) -> None:
-        """Seen for the first time, or changed. What is taken of it is ours to know, not the object's."""
+        """Seen for the first time, or changed. What our pods take of it is ours to know, not the object's."""
         row = self.table.find(device.name)
+        strangers = NOTHING if row is None else self.table.device(row).strangers
         self.table.put(device)
         if row is None:
             self.ledger.device_arrived(device.name)
         else:
             self.ledger.capacity_changed(device.name, device.capacity or NOTHING)
+            if device.strangers != strangers:
+                self.ledger.recount(device.name)
 
     def remove_device(self, name: str) -> None:
         self.table.remove(name)
@@ -256,7 +259,7 @@ class Allocator:
         chain[before_same_node:before_same_node] = more
         return device_filters.run_filters(self.table, rows, chain, trace)
 
-    def _with_slot(self, request: GpuRequest, table: DeviceColumns, rows: Rows) -> Rows:
+    def _with_slot(self, request: GpuRequest, table: ScoringColumns, rows: Rows) -> Rows:
         """Partitions are few; whether one fits is asked device by device."""
         free = [self.ledger.taking.can_slice(request, int(row)) for row in rows]
         kept: Rows = rows[np.array(free, dtype=np.bool_)]
@@ -298,26 +301,13 @@ def known_charge(request: GpuRequest) -> QuotaCharge:
 _NOT_RECOVERED = no_device(DeviceReason.NOT_RECOVERED, "still reading running pods; try again")
 
 
-def _among(table: DeviceColumns, rows: Rows, names: Collection[str]) -> Rows:
+def _among(table: ScoringColumns, rows: Rows, names: Collection[str]) -> Rows:
     allowed = np.array([row for name in names if (row := table.find(name)) is not None], dtype=np.int64)
     kept: Rows = rows[np.isin(rows, allowed)]
     return kept
 
 
-def _outside(table: DeviceColumns, rows: Rows, nodes: Collection[str]) -> Rows:
+def _outside(table: ScoringColumns, rows: Rows, nodes: Collection[str]) -> Rows:
     codes = [code for name in nodes if (code := table.node_code(name)) is not None]
     kept: Rows = rows[~np.isin(table.node[rows], np.array(codes, dtype=np.int64))]
     return kept
-
-
-def fits_template(
-    request: GpuRequest, devices: Sequence[Device], settings: AllocatorSettings | None = None
-) -> NoDevice | None:
-    """Would the request fit on these devices if they were new and idle? Quota is left out."""
-    pool = request.pool or "template"
-    fresh = Allocator(settings)
-    for number, device in enumerate(devices):
-        fresh.put_device(replace(as_new(device, f"gpu-{number}", device.node or "new-node"), pool=pool))
-    fresh.open()
-    answer = fresh.find(replace(request, pool=pool))
-    return answer if isinstance(answer, Infeasible) else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from karpool.gpu.allocation.allocation import DeviceAllocation, GpuAllocation, HeldShare, NodeLoad
 from karpool.gpu.allocation.share_check import ShareCheck
-from karpool.gpu.device_columns import DeviceColumns
+from karpool.gpu.scoring_columns import ScoringColumns
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import DevicePartition
 from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
@@ -29,7 +29,7 @@ _RELEASED_KEPT = 10_000
 
 @dataclass
 class DeviceLedger:
-    table: DeviceColumns
+    table: ScoringColumns
     quotas: GpuQuotas = field(default_factory=GpuQuotas)
     policy: str = STATIC
     catalogue: PartitionCatalogue = field(default_factory=PartitionCatalogue)
@@ -90,7 +90,7 @@ class DeviceLedger:
         del self.assumed[uid]
         self.committed[uid] = entry
         for share in entry.taken:
-            self._recompute(share.device)
+            self.recount(share.device)
         self.quotas.forget(entry.request.namespace, entry.charge)
         self.quotas.use(entry.request.namespace, entry.charge)
         return entry.allocation
@@ -142,7 +142,7 @@ class DeviceLedger:
         self.quotas.use(namespace, entry.charge)
         for share in entry.taken:
             self._on_device[share.device][entry.request.uid] = share
-            self._recompute(share.device)
+            self.recount(share.device)
 
     # After a start
 
@@ -183,7 +183,7 @@ class DeviceLedger:
             return
         for uid in list(holders):
             self._reprice(uid, name, self.table.capacity(row))
-        self._recompute(name)
+        self.recount(name)
         self._count_holders(row, name)
 
     def capacity_changed(self, name: str, capacity: DeviceAmount) -> None:
@@ -199,7 +199,7 @@ class DeviceLedger:
         for uid in list(self._on_device.get(name, ())):
             if old.is_zero or self._mode_of(uid) == SHARED:
                 self._reprice(uid, name, capacity)
-        self._recompute(name)
+        self.recount(name)
 
     # Reading
 
@@ -247,7 +247,7 @@ class DeviceLedger:
             row = self.table.find(share.device)
             if row is not None:
                 self._count_holders(row, share.device)
-                self._recompute(share.device)
+                self.recount(share.device)
         self._occupy(entry, 1)
 
     def _detach(self, entry: DeviceAllocation) -> None:
@@ -260,7 +260,7 @@ class DeviceLedger:
             row = self.table.find(share.device)
             if row is not None:
                 self._count_holders(row, share.device)
-                self._recompute(share.device)
+                self.recount(share.device)
         self._occupy(entry, -1)
 
     def _occupy(self, entry: DeviceAllocation, sign: int) -> None:
@@ -291,7 +291,7 @@ class DeviceLedger:
         entry = self.committed.get(uid) or self.assumed.get(uid)
         return "" if entry is None else entry.request.isolation
 
-    def _recompute(self, name: str) -> None:
+    def recount(self, name: str) -> None:
         """Capacity less what is committed, and less what is reserved: from the entries every time, so that
         nothing drifts. Below zero when pods hold more than there is."""
         row = self.table.find(name)

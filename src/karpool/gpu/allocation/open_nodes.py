@@ -1,28 +1,34 @@
-"""Which nodes take a worker, devices apart from the choice between them: the packing kernel's answer.
+"""Which nodes and devices take a worker, the choice between them apart: the packing kernel's answer.
 
-Taints, affinity, volumes, host ports, pod slots, every resource, spread and pod affinity are asked of
-the one room of the cluster, less what is held for others and not bound yet.
+Taints, affinity, volumes, host ports, pod slots, every resource, spread, pod affinity and what is left of
+each device are asked of the one room of the cluster, less what is held for others and not bound yet. So a
+device that a pod of another scheduler holds, that its plugin gave away, or of which nobody can tell what is
+left, is not given, whatever our ledger knows of it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from karpool.gpu.device_columns import NO_NODE, DeviceColumns, Rows
+from karpool.gpu.scoring_columns import NO_NODE, Rows, ScoringColumns
+from karpool.model.devices.request import DeviceDemand
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import open_nodes
 from karpool.packing.feasibility import preference
 from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.device_table import DeviceTable
 from karpool.packing.tables.room import PodPlacement, Room
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChoice:
-    """By node of a device table: whether it takes the pod, and how much the pod prefers it."""
+    """By node: whether it takes the pod, and how much the pod prefers it. By device: whether it has room for
+    what the pod asks of one; None where the pod's shape asks for none."""
 
     is_open: Bools
     weight: Int64s | None = None
+    has_share: Bools | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +41,15 @@ class NodeHold:
 
 
 class OpenNodes:
-    """`holds` are by uid of the pod. Nodes in `closed` take nobody."""
+    """`holds` are by uid of the pod."""
 
-    def __init__(
-        self, table: DeviceColumns, room: Room, holds: Mapping[str, NodeHold], closed: Collection[str] = ()
-    ) -> None:
+    def __init__(self, table: ScoringColumns, room: Room, holds: Mapping[str, NodeHold]) -> None:
         self._table = table
         self._room = room
         self._holds = dict(holds)
-        self._closed = closed
         self._left: Room | None = None
         self._rows_of: tuple[int, Int64s] | None = None
+        self._device_rows: tuple[int, Int64s] | None = None
 
     def hold(self, uid: str, hold: NodeHold) -> None:
         self._holds[uid] = hold
@@ -74,17 +78,29 @@ class OpenNodes:
     def _by_code(self, room: Room, shape: PodShape) -> NodeChoice:
         rows = self._rows(room)
         is_known = rows >= 0
-        for name in self._closed:
-            code = self._table.node_code(name)
-            if code is not None:
-                is_known[code] = False
         is_open: Bools = np.zeros(len(rows), dtype=np.bool_)
         is_open[is_known] = open_nodes(room, shape)[rows[is_known]]
+        has_share = None if shape.devices is None else self._with_share(room.devices, shape.devices)
         if not shape.preferred_nodes:
-            return NodeChoice(is_open)
+            return NodeChoice(is_open, None, has_share)
         weight = np.zeros(len(rows), dtype=np.int64)
         weight[is_known] = preference(room.nodes, shape)[rows[is_known]]
-        return NodeChoice(is_open, weight)
+        return NodeChoice(is_open, weight, has_share)
+
+    def _with_share(self, devices: DeviceTable | None, demand: DeviceDemand) -> Bools:
+        has_share: Bools = np.zeros(self._table.n, dtype=np.bool_)
+        if devices is not None:
+            rows = self._rows_of_devices(devices)
+            has_share[rows >= 0] = devices.shares(demand)[rows[rows >= 0]] > 0
+        return has_share
+
+    def _rows_of_devices(self, devices: DeviceTable) -> Int64s:
+        """By device of the table, its row in the room; -1 where the cluster does not know it."""
+        if self._device_rows is None or self._device_rows[0] != self._table.membership:
+            row_of = {name: row for row, name in enumerate(devices.names)}
+            rows = [-1 if device is None else row_of.get(device.name, -1) for device in self._table.devices]
+            self._device_rows = self._table.membership, np.array(rows, dtype=np.int64)
+        return self._device_rows[1]
 
     def _rows(self, room: Room) -> Int64s:
         """By node of the table, its row in the room; -1 where the cluster does not know it."""
@@ -92,13 +108,16 @@ class OpenNodes:
         if self._rows_of is None or self._rows_of[0] != size:
             rows = [room.find(name) for name in self._table.node_names]
             self._rows_of = size, np.array([-1 if row is None else row for row in rows], dtype=np.int64)
-        return self._rows_of[1].copy()
+        return self._rows_of[1]
 
 
-def by_nodes(table: DeviceColumns, rows: Rows, *, nodes: NodeChoice) -> Rows:
-    """Devices of nodes that take the pod, those of preferred nodes first. One without a node never counts."""
+def by_nodes(table: ScoringColumns, rows: Rows, *, nodes: NodeChoice) -> Rows:
+    """Devices with room on nodes that take the pod, those of preferred nodes first. One without a node never
+    counts."""
     rows = rows[table.node[rows] != NO_NODE]
     kept: Rows = rows[nodes.is_open[table.node[rows]]]
+    if nodes.has_share is not None:
+        kept = kept[nodes.has_share[kept]]
     if nodes.weight is None:
         return kept
     order: Rows = kept[np.argsort(-nodes.weight[table.node[kept]], kind="stable")]

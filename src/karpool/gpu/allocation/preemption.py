@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from karpool.gpu import device_filters
 from karpool.gpu.allocation.allocation import DeviceAllocation
 from karpool.gpu.allocation.allocator import Allocator
-from karpool.gpu.device_columns import DeviceColumns
+from karpool.gpu.scoring_columns import ScoringColumns
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import Device
 from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
@@ -85,7 +85,7 @@ def free_without(
         )
     templates = catalogue or PartitionCatalogue()
     freed = [_freed(device, victims) for device in devices]
-    table = DeviceColumns(freed)
+    table = ScoringColumns(freed)
     plain = replace(request, node_terms=None, preferred=(), vendor="")
     chain = device_filters.device_filters(plain, policy, templates)
     if request.vendor:

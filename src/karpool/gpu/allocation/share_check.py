@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from karpool.gpu.allocation.allocation import DeviceAllocation, HeldShare
-from karpool.gpu.device_columns import NO_NODE, DeviceColumns
+from karpool.gpu.scoring_columns import NO_NODE, ScoringColumns
 from karpool.model.devices import isolation
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.device import DevicePartition
@@ -25,7 +25,7 @@ from karpool.model.infeasible import Infeasible
 
 @dataclass(frozen=True, slots=True)
 class ShareCheck:
-    table: DeviceColumns
+    table: ScoringColumns
     policy: str
     catalogue: PartitionCatalogue
     workers_per_node: int

@@ -24,6 +24,7 @@ from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.gpu.records.written_records import WrittenRecords
 from karpool.gpu.scale_up.system_nodes import ShownNode, shown_by
 from karpool.model.devices import node_devices
+from karpool.model.devices.amounts import NOTHING
 from karpool.model.devices.device import POOL_LABEL, RUNNING, SMART_POD_USE, Device
 from karpool.model.devices.gpu_quota import GpuResourceQuota, quota_admitting_nothing, quota_of
 from karpool.model.devices.inventory import (
@@ -311,14 +312,15 @@ def _less_others(
 def _less_strangers(
     device: Device, use: DeviceUse, workers: Container[ObjectKey], pods: Mapping[str, PodShape]
 ) -> Device:
-    strangers = [key for key in use.holders if ObjectKey(*key.split("/", 1)) not in workers]
-    left = device.capacity
-    for key in strangers:
+    taken = NOTHING
+    for key in use.holders:
+        if ObjectKey(*key.split("/", 1)) in workers:
+            continue
         demand = pods[key].devices if key in pods else None
-        if left is None or device.capacity is None or demand is None or not demand.is_readable or use.closed:
+        if device.capacity is None or demand is None or not demand.is_readable or use.closed:
             return replace(device, used_by=OTHERS)  # what cannot be read may be everything
-        left = left - demand.share.on(device.capacity)
-    return replace(device, capacity=left, available=left) if strangers else device
+        taken += demand.share.on(device.capacity)
+    return replace(device, strangers=taken)
 
 
 def _offered(room: Room, row: int) -> dict[str, int]:

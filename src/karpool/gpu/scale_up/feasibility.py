@@ -1,43 +1,22 @@
 """Could it ever fit? On a full-size node of what may be launched, and within quota.
 
-Scaling up for a request that no new node could serve buys a node for nothing. So each
-rung of a ladder is turned into idle devices and asked the allocator's own filters;
-rungs that refuse are left out, and when none is left the refusal is the answer. Pure.
+Scaling up for a request that no new node could serve buys a node for nothing. So each rung of a ladder is
+turned into idle devices, and the packing kernel says whether they take the request; rungs that do not are
+left out, and when none is left the refusal is the answer. Pure.
 """
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
-from karpool.gpu.allocation.allocator import AllocatorSettings, fits_template
 from karpool.gpu.scale_up.demand import ScaleUpCandidate, WaitingWorker
 from karpool.model.devices.amounts import DeviceAmount
-from karpool.model.devices.device import RUNNING, Device
+from karpool.model.devices.device import Device
 from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_device
+from karpool.model.devices.isolation import STATIC, is_allowed
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.request import GpuRequest
-
-
-def template_devices(brings: NodeYield, pool: str, mode: str = "") -> list[Device]:
-    """What a node of this yield would register, all idle."""
-    amount = DeviceAmount(brings.tflops_milli, brings.vram_bytes)
-    return [
-        Device(
-            name=f"template-{index}",
-            node="template",
-            owner="template",
-            pool=pool,
-            phase=RUNNING,
-            vendor=brings.vendor,
-            model=brings.model,
-            index=index,
-            capacity=amount,
-            available=amount,
-            isolation_mode=mode,
-            compute_known=brings.tflops_milli > 0,
-        )
-        for index in range(brings.devices)
-    ]
-
+from karpool.packing.tables.device_table import DeviceKinds, DeviceTable, new_devices
 
 Answers = MutableMapping[tuple[GpuRequest, NodeYield], NoDevice | None]
 
@@ -45,7 +24,7 @@ Answers = MutableMapping[tuple[GpuRequest, NodeYield], NoDevice | None]
 def feasible(
     item: WaitingWorker,
     rungs: Sequence[ScaleUpCandidate],
-    settings: AllocatorSettings | None = None,
+    policy: str = STATIC,
     answers: Answers | None = None,
 ) -> tuple[ScaleUpCandidate, ...] | NoDevice:
     """The rungs that could serve this item, in order; or why none can.
@@ -60,7 +39,7 @@ def feasible(
     memory: Answers = {} if answers is None else answers
     for rung in rungs:
         if (request, rung.brings) not in memory:
-            memory[request, rung.brings] = _refused(request, rung.brings, settings)
+            memory[request, rung.brings] = _refused(request, rung.brings, policy)
         answer = memory[request, rung.brings]
         if answer is None:
             kept.append(rung)
@@ -76,10 +55,48 @@ def feasible(
     return refusal
 
 
-def _refused(request: GpuRequest, brings: NodeYield, settings: AllocatorSettings | None) -> NoDevice | None:
+def _refused(request: GpuRequest, brings: NodeYield, policy: str) -> NoDevice | None:
     if request.cpu_milli > brings.cpu_milli or request.memory_bytes > brings.memory_bytes:
         return no_device(
             DeviceReason.NO_GPU_AFTER_FILTER, "no node with the GPU has the pod's CPU and memory"
         )
-    alone = replace(request, cpu_milli=0, memory_bytes=0)
-    return fits_template(alone, template_devices(brings, request.pool), settings)
+    if not is_allowed(policy, request.isolation, ""):
+        return no_device(
+            DeviceReason.NO_GPU_AFTER_FILTER,
+            f"a new node's GPUs have no isolation policy of their own, and {policy} is in force",
+        )
+    # A new node belongs to whichever pool launched it.
+    table, demand = _idle_devices(brings), replace(request.demand, pool="")
+    if table is not None and table.room(demand, 1)[0] > 0:
+        return None
+    if table is not None and table.shares(demand).any():
+        return no_device(
+            DeviceReason.SAME_NODE_UNSATISFIED, f"no node brings {request.count} GPUs with {request.request}"
+        )
+    return no_device(
+        DeviceReason.NO_GPU_AFTER_FILTER, f"none of its {brings.devices} GPUs can take {request.request}"
+    )
+
+
+@lru_cache(maxsize=1024)
+def _idle_devices(brings: NodeYield) -> DeviceTable | None:
+    """What a node of this yield would register."""
+    capacity = DeviceAmount(brings.tflops_milli, brings.vram_bytes)
+    return new_devices(
+        DeviceKinds(),
+        (
+            (
+                0,
+                Device(
+                    f"template-{index}",
+                    vendor=brings.vendor,
+                    model=brings.model,
+                    index=index,
+                    capacity=capacity,
+                    compute_known=brings.tflops_milli > 0,
+                ),
+                "",
+            )
+            for index in range(brings.devices)
+        ),
+    )

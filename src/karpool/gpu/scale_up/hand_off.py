@@ -193,7 +193,7 @@ def _bin(step: StepState, record: ScaleUpRecord, unit: ScaleUpUnit) -> NodeBin:
             partitions=tuple(device.partitions.values()),
         )
         for device in devices
-        if not device.resource and not device.isolation_conflict
+        if not device.isolation_conflict
     ]
     locks = {device.name: device.active_isolation_mode for device in devices}
     # What its own smart pod takes of the node is given back with it.

@@ -241,7 +241,7 @@ def _rungs(
     rungs = ladders(item)
     if not rungs:
         return no_device(DeviceReason.NO_CANDIDATES, why_none(item) or "there is no candidate")
-    return rungs if item.system is not None else feasible(item, rungs, allocator.settings, answers)
+    return rungs if item.system is not None else feasible(item, rungs, allocator.settings.policy, answers)
 
 
 def _common(

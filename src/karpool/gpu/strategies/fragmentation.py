@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from karpool.gpu.device_columns import NO_NODE, DeviceColumns, Rows
+from karpool.gpu.scoring_columns import NO_NODE, Rows, ScoringColumns
 from karpool.gpu.strategies.fragmentation_score import Floats, FragmentationScore
 from karpool.gpu.strategies.request_mix import LearnedMix, RequestMix, RequestShape, shape_of
 from karpool.gpu.strategies.strategy import CandidateScope
@@ -61,7 +61,7 @@ class FragmentationStrategy:
             self.learning.observe(request)
 
     def choose(
-        self, table: DeviceColumns, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
+        self, table: ScoringColumns, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
     ) -> Sequence[int]:
         node = table.node[rows]
         inside = node != NO_NODE
@@ -84,7 +84,7 @@ class FragmentationStrategy:
         )
         return [int(row) for row in chosen[0] if row >= 0]
 
-    def host_for(self, table: DeviceColumns, nodes: Int64s, request: GpuRequest) -> int:
+    def host_for(self, table: ScoringColumns, nodes: Int64s, request: GpuRequest) -> int:
         """For a pod without GPU: the node whose GPUs miss its CPU least."""
         worth = self._current(table)
         scores = self._remembered(request, len(table.node_names))
@@ -101,7 +101,7 @@ class FragmentationStrategy:
         spare = table.cpu_room[tied] / np.maximum(worth.node_idle[tied], 1.0)
         return _first_by_name(table, tied[spare == spare.max()])
 
-    def _current(self, table: DeviceColumns) -> FragmentationScore:
+    def _current(self, table: ScoringColumns) -> FragmentationScore:
         mix = self.learning.mix if self.mix is None else self.mix
         if self._worth is None or self._worth.mix is not mix or self._worth.table is not table:
             self._worth = FragmentationScore(table, mix)
@@ -146,5 +146,5 @@ class FragmentationStrategy:
         return int(min(best.tolist(), key=lambda place: table.node_names[nodes[place]]))
 
 
-def _first_by_name(table: DeviceColumns, nodes: Int64s) -> int:
+def _first_by_name(table: ScoringColumns, nodes: Int64s) -> int:
     return int(min(nodes.tolist(), key=table.node_names.__getitem__))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from karpool.gpu import device_filters
-from karpool.gpu.device_columns import NO_NODE, UNBOUNDED, DeviceColumns, Rows
+from karpool.gpu.scoring_columns import NO_NODE, UNBOUNDED, Rows, ScoringColumns
 from karpool.gpu.strategies.request_mix import (
     DEVICE_MILLI,
     RequestConstraint,
@@ -21,13 +21,17 @@ from karpool.gpu.strategies.request_mix import (
 from karpool.gpu.strategies.strategy import TFLOPS_WEIGHT, VRAM_WEIGHT
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.request import GpuRequest
+from karpool.model.requirements import NodeTerm
+from karpool.packing.feasibility import matches_terms
 from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.node_table import NodeRow, table_of
 
 Floats = npt.NDArray[np.float64]
 
 UNFED = 0.3  # what a thousandth of a device without CPU counts
 SCARCITY_EXPONENT = 3.0
 _NEVER = -1
+_TERMS_KEPT = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class NodeBatch:
 class FragmentationScore:
     """What idle GPU is worth under a mix, per node; kept current with the table."""
 
-    def __init__(self, table: DeviceColumns, mix: RequestMix) -> None:
+    def __init__(self, table: ScoringColumns, mix: RequestMix) -> None:
         self.table, self.mix = table, mix
         self.node_lost: Floats = np.zeros(0)
         self.node_idle: Floats = np.zeros(0)
@@ -68,7 +72,7 @@ class FragmentationScore:
         self._scale_tflops: Floats = np.zeros(0)
         self._scale_vram: Floats = np.zeros(0)
 
-    def refresh(self, table: DeviceColumns) -> None:
+    def refresh(self, table: ScoringColumns) -> None:
         count = len(table.node_names)
         if self._membership != table.membership:
             self._read_membership(table)
@@ -82,7 +86,7 @@ class FragmentationScore:
             self.node_idle[stale] = self.idle(state, state.tflops, state.vram).sum(axis=1)
             self._version[stale] = table.version[stale]
 
-    def _read_membership(self, table: DeviceColumns) -> None:
+    def _read_membership(self, table: ScoringColumns) -> None:
         """Devices came or went: what depends on capacities and labels is computed anew."""
         rows = table.all_rows()
         self._membership = table.membership
@@ -105,7 +109,7 @@ class FragmentationScore:
         ]
         self._version[:] = _NEVER
 
-    def node_batch(self, table: DeviceColumns, nodes: Int64s) -> NodeBatch:
+    def node_batch(self, table: ScoringColumns, nodes: Int64s) -> NodeBatch:
         rows = table.node_rows[nodes]
         there: Bools = (rows >= 0) & table.running[rows] & table.ours[rows]
         return NodeBatch(
@@ -143,17 +147,11 @@ class FragmentationScore:
         if group.whole:
             untouched = (tflops == table.capacity_tflops[rows]) & (vram == table.capacity_vram[rows])
             return _both(state.there, untouched)
-        share = group.share
-        need_tflops: Int64s | int = share.tflops_milli
-        if share.percent_milli:
-            need_tflops = device_filters.percent_of(share.percent_milli, table.capacity_tflops[rows])
-        need_vram: Int64s | int = share.vram_bytes
-        if share.vram_percent_milli:
-            need_vram = device_filters.vram_percent_of(share.vram_percent_milli, table.capacity_vram[rows])
+        need_tflops, need_vram = device_filters.needed(table, rows, group.share)
         return _both(state.there, (tflops >= need_tflops) & (vram >= need_vram))
 
     def gains(
-        self, table: DeviceColumns, nodes: Int64s, candidate: Bools, request: GpuRequest
+        self, table: ScoringColumns, nodes: Int64s, candidate: Bools, request: GpuRequest
     ) -> tuple[Floats, Int64s]:
         """By how much less is lost after placing the request on each node, and on which device."""
         state = self.node_batch(table, nodes)
@@ -182,11 +180,9 @@ class FragmentationScore:
         if shape_of(request).whole:
             tflops, vram = np.where(taken, 0, state.tflops), np.where(taken, 0, state.vram)
         else:
-            flat = state.rows.ravel()
-            need_tflops = device_filters.needed_tflops(self.table, flat, request)
-            need_vram = device_filters.needed_vram(self.table, flat, request)
-            tflops = state.tflops - np.where(taken, _shaped(need_tflops, taken), 0)
-            vram = state.vram - np.where(taken, _shaped(need_vram, taken), 0)
+            need_tflops, need_vram = device_filters.needed(self.table, state.rows, request.request)
+            tflops = state.tflops - np.where(taken, need_tflops, 0)
+            vram = state.vram - np.where(taken, need_vram, 0)
         return self.node_lost[state.codes] - self.lost(state, state.cpu - request.cpu_milli, tflops, vram)
 
     def fullest_first(self, state: NodeBatch, candidate: Bools, count: int) -> Rows:
@@ -216,7 +212,7 @@ class FragmentationScore:
             DEVICE_MILLI * VRAM_WEIGHT / weight / vram if vram else 0.0,
         )
 
-    def unfed_change(self, table: DeviceColumns, nodes: Int64s, cpu_milli: int, taken: float) -> Floats:
+    def unfed_change(self, table: ScoringColumns, nodes: Int64s, cpu_milli: int, taken: float) -> Floats:
         """How much less idle GPU would be without CPU (below zero: more), at its price."""
         cpu, idle = table.cpu_room[nodes], self.node_idle[nodes]
         if not self._cpu_per_milli:
@@ -226,7 +222,7 @@ class FragmentationScore:
         change: Floats = np.where(cpu == UNBOUNDED, 0.0, UNFED * (before - after))
         return change
 
-    def scarcity(self, table: DeviceColumns) -> Floats:
+    def scarcity(self, table: ScoringColumns) -> Floats:
         """Per node, from 0 to 1: how much of its idle GPU will be asked for by requests that must have it."""
         idle = self.node_idle[: len(table.node_names)]
         pressure = np.zeros(len(idle))
@@ -239,16 +235,12 @@ class FragmentationScore:
         return scarcity
 
 
-def _shaped(need: Int64s | int, like: Bools) -> Int64s | int:
-    return need if isinstance(need, int) else need.reshape(like.shape)
-
-
 def _both(first: Bools, second: Bools) -> Bools:
     both: Bools = first & second
     return both
 
 
-def _seen_before(table: DeviceColumns, state: NodeBatch, allowed: Bools) -> Bools:
+def _seen_before(table: ScoringColumns, state: NodeBatch, allowed: Bools) -> Bools:
     """Devices that are in the same state as an allowed one to their left."""
     columns = (
         state.tflops,
@@ -264,21 +256,26 @@ def _seen_before(table: DeviceColumns, state: NodeBatch, allowed: Bools) -> Bool
     return same
 
 
-def _allowed_nodes(table: DeviceColumns, where: RequestConstraint) -> Bools:
+def _allowed_nodes(table: ScoringColumns, where: RequestConstraint) -> Bools:
     """Nodes with a device that the constraint admits."""
-    rows = table.all_rows()
-    code = table.strings.find
-    keep = table.resource[rows] == code(where.resource)
-    if where.pool:
-        keep &= table.pool[rows] == code(where.pool)
-    if where.model:
-        keep &= table.model[rows] == code(where.model)
-    if where.vendor:
-        keep &= table.vendor[rows] == code(where.vendor)
-    kept = rows[keep]
+    rows = table.of_kinds(table.all_rows(), "constraint", where, where.admits)
     if where.node_terms is not None:
-        kept = device_filters.by_node_terms(table, kept, terms=where.node_terms)
+        rows = _labelled(table, rows, where.node_terms)
     mask = np.zeros(len(table.node_names), dtype=np.bool_)
-    node = table.node[kept]
+    node = table.node[rows]
     mask[node[node != NO_NODE]] = True
     return mask
+
+
+def _labelled(table: ScoringColumns, rows: Rows, terms: tuple[NodeTerm, ...]) -> Rows:
+    """Devices of nodes with such labels, as far as labels were told."""
+    admitted = table.labelled.get(terms)
+    if admitted is None:
+        nodes = table_of([NodeRow(name, labels) for name, labels in table.node_labels.items()])
+        names = np.array(nodes.names, dtype=object)[matches_terms(nodes, terms)]
+        if len(table.labelled) >= _TERMS_KEPT:
+            table.labelled.clear()
+        admitted = table.labelled[terms] = frozenset(names.tolist())
+    keep = [table.device(row).owner in admitted for row in rows.tolist()]
+    kept: Rows = rows[np.array(keep, dtype=np.bool_)]
+    return kept

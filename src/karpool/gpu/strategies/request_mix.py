@@ -17,6 +17,7 @@ from karpool.model.devices.isolation import SHARED
 from karpool.model.devices.request import GpuRequest
 from karpool.model.requirements import NodeTerm
 from karpool.packing.tables.columns import Int64s
+from karpool.packing.tables.device_table import DeviceKind
 
 COVERED = 0.95
 _REFRESH = 256
@@ -31,8 +32,14 @@ class RequestConstraint:
     pool: str = ""
     model: str = ""
     vendor: str = ""
-    resource: str = ""
     node_terms: tuple[NodeTerm, ...] | None = None
+
+    def admits(self, kind: DeviceKind) -> bool:
+        return (
+            self.pool in ("", kind.pool)
+            and self.model in ("", kind.model)
+            and self.vendor in ("", kind.vendor)
+        )
 
     @property
     def is_free(self) -> bool:
@@ -52,9 +59,7 @@ class RequestShape:
 
 def shape_of(request: GpuRequest) -> RequestShape:
     whole = request.isolation == SHARED
-    where = RequestConstraint(
-        request.pool, request.model, request.vendor, request.resource, request.node_terms
-    )
+    where = RequestConstraint(request.pool, request.model, request.vendor, request.node_terms)
     share = DeviceShare() if whole or not request.count else request.request
     return RequestShape(
         share, whole, request.count, request.cpu_milli, where if request.count else RequestConstraint()
@@ -125,7 +130,7 @@ def mix_of_counts(counted: Mapping[RequestShape, int], covered: float = COVERED)
         if shape.count:
             key = (shape.share, shape.whole, shape.count, shape.constraint)
             together.setdefault(key, []).append((shape.cpu_milli, weight))
-    return RequestMix(weights, tuple(_group(*key, sorted(each)) for key, each in together.items()))
+    return RequestMix(weights, tuple(_group(*key, sorted(members)) for key, members in together.items()))
 
 
 def _group(

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from karpool.gpu.device_columns import NO_NODE, DeviceColumns, Rows
+from karpool.gpu.scoring_columns import NO_NODE, Rows, ScoringColumns
 from karpool.gpu.strategies.strategy_name import StrategyName
 from karpool.model.devices.request import GpuRequest
 from karpool.packing.tables.columns import Bools, Int64s
@@ -33,7 +33,7 @@ class PlacementStrategy(Protocol):
     def name(self) -> str: ...
 
     def choose(
-        self, table: DeviceColumns, rows: Rows, request: GpuRequest, scope: "CandidateScope | None" = None
+        self, table: ScoringColumns, rows: Rows, request: GpuRequest, scope: "CandidateScope | None" = None
     ) -> Sequence[int]:
         """`count` rows of one node, best first; empty when no node has that many."""
         ...
@@ -65,7 +65,7 @@ class LoadStrategy:
     tflops_weight: float = TFLOPS_WEIGHT
     rank_by_sum: bool = False  # as the library path of TensorFusion does; favours nodes with many devices
 
-    def scores(self, table: DeviceColumns, rows: Rows, *, for_node: bool) -> Int64s:
+    def scores(self, table: ScoringColumns, rows: Rows, *, for_node: bool) -> Int64s:
         prefers_full = self.node_prefers_full if for_node else self.device_prefers_full
         vram = _free_percent(table.free_vram[rows], table.capacity_vram[rows])
         tflops = _free_percent(table.free_tflops[rows], table.capacity_tflops[rows])
@@ -75,7 +75,7 @@ class LoadStrategy:
         score: Int64s = np.clip(np.floor(weighed + 0.5), 0, 100).astype(np.int64)
         return score
 
-    def node_scores(self, table: DeviceColumns, nodes: Int64s, counted: Bools | None = None) -> Int64s:
+    def node_scores(self, table: ScoringColumns, nodes: Int64s, counted: Bools | None = None) -> Int64s:
         """By node: the average of its devices that count, cut off; one not running yet counts a quarter."""
         member = table.node_rows[nodes]
         rows = np.where(member >= 0, member, 0)
@@ -91,7 +91,7 @@ class LoadStrategy:
         """Nothing to learn."""
 
     def choose(
-        self, table: DeviceColumns, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
+        self, table: ScoringColumns, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
     ) -> Sequence[int]:
         counted = None if scope is None else scope.counted
         node = best_node(table, rows, request.count, partial(self.node_scores, counted=counted))
@@ -101,7 +101,7 @@ class LoadStrategy:
         return best_devices(table, inside, self.scores(table, inside, for_node=False), request.count)
 
 
-def best_node(table: DeviceColumns, rows: Rows, count: int, scored: "NodeScorer") -> int | None:
+def best_node(table: ScoringColumns, rows: Rows, count: int, scored: "NodeScorer") -> int | None:
     """The best node with enough candidates; None when no candidate is in a node."""
     node = table.node[rows]
     fitting = np.bincount(node[node != NO_NODE], minlength=len(table.node_names))
@@ -114,10 +114,10 @@ def best_node(table: DeviceColumns, rows: Rows, count: int, scored: "NodeScorer"
 
 
 class NodeScorer(Protocol):
-    def __call__(self, table: DeviceColumns, nodes: Int64s, /) -> Int64s | Floats: ...
+    def __call__(self, table: ScoringColumns, nodes: Int64s, /) -> Int64s | Floats: ...
 
 
-def best_devices(table: DeviceColumns, rows: Rows, scores: Int64s, count: int) -> list[int]:
+def best_devices(table: ScoringColumns, rows: Rows, scores: Int64s, count: int) -> list[int]:
     if len(rows) < count:
         return []
     ranked = sorted(

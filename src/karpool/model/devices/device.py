@@ -1,13 +1,13 @@
 """One GPU as the allocator sees it, and how it is read from the cluster.
 
-A `Device` is what was last reported about it. What is taken from it is in the
+A `Device` is what was last reported about it. What our pods take from it is in the
 ledger; `available` is used only where a device comes with a figure of its own
 (tests, files), and is otherwise computed from capacity and ledger.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount
 from karpool.model.devices.links import LINKS_ANNOTATION, read_links
@@ -52,6 +52,7 @@ class Device:
     numa_node: int | None = None
     capacity: DeviceAmount | None = None
     available: DeviceAmount | None = None
+    strangers: DeviceAmount = NOTHING  # what pods of other schedulers hold of it
     used_by: str = ""
     isolation_mode: str = ""
     isolation_policy: str = ""
@@ -60,7 +61,6 @@ class Device:
     capabilities: Mapping[str, bool] | None = None
     partitions: Mapping[str, DevicePartition] = field(default_factory=dict)
     missing_since: str = ""
-    resource: str = ""  # of the device plugin that hands it out
     compute_known: bool = True
     links: tuple[tuple[str, str], ...] = ()  # peers on its machine, and the path to each
     is_of_agent: bool = False  # described by our own agent, which hands out nothing
@@ -71,27 +71,10 @@ class Device:
 
     @property
     def used_by_others(self) -> DeviceAmount:
-        """What is taken of it that nobody's pod accounts for; only files and tests say so."""
+        """What is taken of it that no pod of ours accounts for."""
         if self.capacity is None or self.available is None:
-            return NOTHING
-        return (self.capacity - self.available).at_least(NOTHING)
-
-
-def as_new(device: Device, name: str, node: str) -> Device:
-    """The same kind of device, idle, in a node that is still to come."""
-    return replace(
-        device,
-        name=name,
-        node=node,
-        owner=node,
-        phase=RUNNING,
-        used_by="",
-        available=device.capacity,
-        active_isolation_mode="",
-        isolation_conflict=False,
-        partitions={},
-        missing_since="",
-    )
+            return self.strangers
+        return (self.capacity - self.available).at_least(NOTHING) + self.strangers
 
 
 class _Resource(Wire, frozen=True):

@@ -34,17 +34,27 @@ def is_capable(capabilities: Mapping[str, bool] | None, mode: str) -> bool:
     return capabilities is None or needed is None or bool(capabilities.get(needed, False))
 
 
+def accepts_mode(mode: str, *, device_policy: str, device_mode: str, lock: str, conflict: bool) -> bool:
+    """May a request of this mode join those on a device that is in this state?"""
+    if device_policy == DYNAMIC:
+        return not conflict and lock in ("", mode)
+    return mode in ("", SHARED) or device_mode in ("", mode)
+
+
+def is_allowed(policy: str, mode: str, device_policy: str) -> bool:
+    """Does the policy in force let a request of this mode have such a device at all?"""
+    if policy == DYNAMIC:
+        return mode != PARTITIONED and device_policy == DYNAMIC
+    return device_policy in ("", STATIC)
+
+
 def is_compatible(
     policy: str, mode: str, *, device_policy: str, device_mode: str, lock: str, conflict: bool
 ) -> bool:
     """May a request of this mode use this device, under the policy in force?"""
-    if policy == DYNAMIC:
-        return (
-            mode != PARTITIONED and device_policy == DYNAMIC and not conflict and (not lock or lock == mode)
-        )
-    if device_policy not in ("", STATIC):
-        return False
-    return mode in ("", SHARED) or device_mode in ("", mode)
+    return is_allowed(policy, mode, device_policy) and accepts_mode(
+        mode, device_policy=device_policy, device_mode=device_mode, lock=lock, conflict=conflict
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,10 @@ class Column(Generic[S]):
         self._shared = False
 
     def __getitem__(self, row: int) -> int:
-        return int(self._data[row]) if row < len(self._data) else self._fill
+        try:
+            return int(self._data.item(row))
+        except IndexError:
+            return self._fill
 
     def __setitem__(self, row: int, value: int) -> None:
         if row >= len(self._data):

@@ -7,13 +7,15 @@ a copy that pods are placed on, and anything placed can be taken back. Hardware 
 are a `layout`, of which there are few, too: how many more fit is worked out once per kind and layout.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from karpool.model.devices.amounts import NOTHING, DeviceAmount
+from karpool.model.devices.amounts import NOTHING, DeviceAmount, DeviceShare
 from karpool.model.devices.device import Device, DevicePartition
 from karpool.model.devices.isolation import (
     DYNAMIC,
@@ -21,8 +23,9 @@ from karpool.model.devices.isolation import (
     PARTITIONED,
     SHARED,
     STATIC,
+    accepts_mode,
+    is_allowed,
     is_capable,
-    is_compatible,
 )
 from karpool.model.devices.node_devices import RESOURCES
 from karpool.model.devices.partitions import (
@@ -47,7 +50,11 @@ _CHANGING = ("free_tflops", "free_vram", "users", "lock", "layout", "closed")  #
 
 
 def lock_code(mode: str) -> int:
-    return MODES.index(mode) + 1 if mode in MODES else _NO_LOCK
+    """One that nobody asks for where the mode is none of ours."""
+    return MODES.index(mode) + 1 if mode in MODES else len(MODES) + 1 if mode else _NO_LOCK
+
+
+LOCKS = ("", *MODES, "another")  # by code
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +81,24 @@ class DeviceKind:
             and demand.model in ("", self.model)
             and demand.vendor in ("", self.vendor)
             and (not demand.indices or self.index in demand.indices)
-            and (self.compute_known or not demand.share.tflops_milli)
+            and self.tells(demand.share)
             and self.capacity.covers(demand.share.on(self.capacity))
-            and is_capable(None if self.capabilities is None else dict(self.capabilities), demand.isolation)
-            and is_compatible(
-                self.policy or STATIC,
-                demand.isolation,
-                device_policy=self.policy,
-                device_mode=self.mode,
-                lock="",
-                conflict=False,
-            )
+            and is_allowed(self.policy or STATIC, demand.isolation, self.policy)
+            and self.is_capable(demand.isolation)
+            and self.accepts(demand.isolation)
+        )
+
+    def tells(self, share: DeviceShare) -> bool:
+        """Nobody can take so many TFLOPS of a device whose speed is not known."""
+        return self.compute_known or bool(share.percent_milli) or not share.tflops_milli
+
+    def is_capable(self, mode: str) -> bool:
+        return is_capable(None if self.capabilities is None else dict(self.capabilities), mode)
+
+    def accepts(self, mode: str, lock: str = "", *, conflict: bool = False) -> bool:
+        """Beside those that have set the lock, or made the conflict."""
+        return accepts_mode(
+            mode, device_policy=self.policy, device_mode=self.mode, lock=lock, conflict=conflict
         )
 
     def partition(self, demand: DeviceDemand) -> PartitionTemplate | None:
@@ -130,23 +144,14 @@ def kind_of(device: Device, plugin: str = "") -> DeviceKind:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Needs:
-    """What one demand takes of a device, by kind."""
-
-    admitted: Bools
-    tflops: Int64s
-    vram: Int64s
-    dynamic: Bools
-
-
 class DeviceKinds:
     """Kinds by number. Only grows: a number keeps its meaning."""
 
     def __init__(self) -> None:
         self._kinds: list[DeviceKind] = []
         self._codes: dict[DeviceKind, int] = {}
-        self._needs: dict[DeviceDemand, _Needs] = {}
+        self._by_facts: dict[tuple[object, ...], int] = {}
+        self._answers: dict[tuple[str, Hashable], npt.NDArray[Any]] = {}
         self._layouts: list[Layout] = [()]
         self._layout_codes: dict[Layout, int] = {(): 0}
         self._more: dict[tuple[int, int, DeviceAmount, DeviceDemand], int] = {}
@@ -159,6 +164,26 @@ class DeviceKinds:
         if code is None:
             code = self._codes[kind] = len(self._kinds)
             self._kinds.append(kind)
+        return code
+
+    def code_of(self, device: Device, plugin: str) -> int:
+        """Devices are many and alike: what tells kinds apart is cheaper to look up than a kind to make."""
+        if device.capabilities is not None:
+            return self.intern(kind_of(device, plugin))
+        facts = (
+            device.pool,
+            device.model,
+            device.vendor,
+            device.index,
+            device.capacity,
+            device.isolation_policy,
+            device.isolation_mode,
+            device.compute_known,
+            plugin,
+        )
+        code = self._by_facts.get(facts)
+        if code is None:
+            code = self._by_facts[facts] = self.intern(kind_of(device, plugin))
         return code
 
     def layout(self, code: int) -> Layout:
@@ -184,19 +209,48 @@ class DeviceKinds:
             self._more[key] = count
         return count
 
-    def needs(self, demand: DeviceDemand) -> _Needs:
-        needs = self._needs.get(demand)
-        if needs is None or len(needs.admitted) < len(self._kinds):
-            if len(self._needs) >= _MEMO_LIMIT:
-                self._needs.clear()
-            taken = [kind.taken_by(demand) for kind in self._kinds]
-            needs = self._needs[demand] = _Needs(
-                np.array([kind.admits(demand) for kind in self._kinds], dtype=np.bool_),
-                np.array([amount.tflops_milli for amount in taken], dtype=np.int64),
-                np.array([amount.vram_bytes for amount in taken], dtype=np.int64),
-                np.array([kind.policy == DYNAMIC for kind in self._kinds], dtype=np.bool_),
-            )
-        return needs
+    def mask(self, rule: str, about: Hashable, holds: Callable[[DeviceKind], object]) -> Bools:
+        """By kind, whether a rule holds; worked out once for what it is about."""
+        return self._remembered(rule, about, lambda kind: bool(holds(kind)), np.bool_)
+
+    def amounts(self, share: DeviceShare) -> Int64s:
+        """What a share is: a row of TFLOPS in thousandths and one of bytes, by kind."""
+        return self._remembered("share", share, lambda kind: _pair(share.on(kind.capacity)), np.int64).T
+
+    def taken(self, demand: DeviceDemand) -> Int64s:
+        """What one demand takes of a device, in the same two rows."""
+        return self._remembered("demand", demand, lambda kind: _pair(kind.taken_by(demand)), np.int64).T
+
+    def accepting(self, mode: str) -> Bools:
+        """By kind, lock and conflict, whether a device in this state accepts a request of this mode."""
+
+        def states(kind: DeviceKind) -> list[list[bool]]:
+            return [
+                [kind.accepts(mode, lock, conflict=conflict) for conflict in (False, True)] for lock in LOCKS
+            ]
+
+        return self._remembered("accepting", mode, states, np.bool_)
+
+    def admitted(self, demand: DeviceDemand) -> Bools:
+        return self.mask("admits", demand, lambda kind: kind.admits(demand))
+
+    @property
+    def dynamic(self) -> Bools:
+        return self.mask("dynamic", None, lambda kind: kind.policy == DYNAMIC)
+
+    def _remembered(
+        self, rule: str, about: Hashable, answer: Callable[[DeviceKind], object], dtype: type
+    ) -> npt.NDArray[Any]:
+        answers = self._answers.get((rule, about))
+        if answers is None or len(answers) < len(self._kinds):
+            if len(self._answers) >= _MEMO_LIMIT:
+                self._answers.clear()
+            answers = self._answers[rule, about] = np.array([answer(kind) for kind in self._kinds], dtype)
+        return answers
+
+
+def _pair(amount: DeviceAmount) -> tuple[int, int]:
+    return amount.tflops_milli, amount.vram_bytes
 
 
 @dataclass(frozen=True)
@@ -219,23 +273,23 @@ class DeviceTable:
 
     def admitted(self, demand: DeviceDemand) -> Bools:
         """Devices of a kind that the demand may use, whatever is left of them."""
-        mask: Bools = self.kinds.needs(demand).admitted[self.kind]
+        mask: Bools = self.kinds.admitted(demand)[self.kind]
         return mask
 
     def shares(self, demand: DeviceDemand, rows: Int64s | slice = slice(None)) -> Int64s:
         """How many more shares of this kind each of these devices could take."""
-        needs, kind = self.kinds.needs(demand), self.kind[rows]
+        kinds, kind = self.kinds, self.kind[rows]
         lock = self.lock[rows]
-        is_open = needs.admitted[kind] & ~self.closed[rows]
-        is_open &= (lock == _NO_LOCK) | (lock == lock_code(demand.isolation)) | ~needs.dynamic[kind]
+        is_open = kinds.admitted(demand)[kind] & ~self.closed[rows]
+        is_open &= (lock == _NO_LOCK) | (lock == lock_code(demand.isolation)) | ~kinds.dynamic[kind]
         if demand.isolation == SHARED:
             whole: Int64s = (is_open & (self.users[rows] == 0)).astype(np.int64)
             return whole
         if demand.isolation == PARTITIONED:
             return self._partitions(demand, rows, is_open)
         fits: Int64s = np.full(len(kind), MANY_SHARES, dtype=np.int64)
-        amounts = (self.free_tflops[rows], needs.tflops[kind]), (self.free_vram[rows], needs.vram[kind])
-        for free, need in amounts:
+        tflops, vram = kinds.taken(demand)
+        for free, need in ((self.free_tflops[rows], tflops[kind]), (self.free_vram[rows], vram[kind])):
             # Who asks for nothing still needs a device that is not overdrawn.
             unasked = np.where(free < 0, 0, fits)
             np.minimum(fits, np.where(need > 0, free // np.maximum(need, 1), unasked), out=fits)
@@ -302,7 +356,7 @@ def new_devices(kinds: DeviceKinds, devices: Iterable[tuple[int, Device, str]]) 
         kinds,
         [device.name for _, device, _ in chosen],
         np.array([row for row, _, _ in chosen], dtype=np.int64),
-        np.array([kinds.intern(kind_of(device, plugin)) for _, device, plugin in chosen], dtype=np.int32),
+        np.array([kinds.code_of(device, plugin) for _, device, plugin in chosen], dtype=np.int32),
         np.array([capacity.tflops_milli for capacity in capacities], dtype=np.int64),
         np.array([capacity.vram_bytes for capacity in capacities], dtype=np.int64),
         nothing,
@@ -368,16 +422,18 @@ class DeviceFilling:
             complete = int(np.count_nonzero(shares)) >= demand.count
         if not complete:
             return None
-        table, needs = self._table, self._table.kinds.needs(demand)
-        kind = table.kind[chosen]
+        table, kind = self._table, self._table.kind[chosen]
+        tflops, vram = table.kinds.taken(demand)
         taken = self._keep(chosen, self._busied(chosen))
         if demand.isolation == PARTITIONED:
             for row in chosen.tolist():
                 self._cut(row, demand)
-        table.free_tflops[chosen] -= needs.tflops[kind]
-        table.free_vram[chosen] -= needs.vram[kind]
+        table.free_tflops[chosen] -= tflops[kind]
+        table.free_vram[chosen] -= vram[kind]
         table.users[chosen] += 1
-        table.lock[chosen] = np.where(needs.dynamic[kind], lock_code(demand.isolation), table.lock[chosen])
+        table.lock[chosen] = np.where(
+            table.kinds.dynamic[kind], lock_code(demand.isolation), table.lock[chosen]
+        )
         table.closed[chosen] |= demand.isolation == SHARED
         return taken
 

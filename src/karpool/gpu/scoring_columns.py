@@ -1,13 +1,17 @@
-"""All devices as columns, one row each, and the nodes they are in.
+"""What devices are chosen by, among those that fit: amounts as columns, one row for each device.
 
-Rows are reused, never moved; names and strings are kept once. Three amounts per
-device: `capacity`, `available` (capacity less what is committed) and `free`
-(available less what is reserved). Every change that a placement could notice
-raises the version of the device's node, so that what was computed about other
-nodes stays valid. Whether a change is allowed is decided by the ledger.
+What a device is, and which requests such a device takes, is the packing kernel's to say: a row names its
+`DeviceKind`. Whether a node takes the pod, and which of its devices have room beside everybody whom the
+cluster shows, is asked of the kernel's own table before anything is chosen (`allocation/open_nodes`). What is
+here beside that table is what only a choice needs: how full a device is apart from what is merely reserved,
+devices of a node side by side, the node's CPU, and a version for each node, so that a score that was worked
+out about other nodes stays valid.
+
+Rows are reused, never moved. Three amounts for each device: `capacity`, `available` (capacity less what is
+committed) and `free` (available less what is reserved). Whether a change is allowed is decided by the ledger.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +20,9 @@ import numpy.typing as npt
 
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import PENDING, RUNNING, Device
-from karpool.model.devices.isolation import HARD, PARTITIONED, SOFT, is_capable
+from karpool.model.requirements import NodeTerm
 from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.device_table import LOCKS, DeviceKind, DeviceKinds, kind_of, lock_code
 
 Rows = npt.NDArray[np.int64]
 NO_NODE = -1
@@ -31,7 +36,7 @@ _AMOUNTS = (
     "free_tflops",
     "free_vram",
 )
-_CODES = ("pool", "model", "vendor", "resource", "owner", "mode", "policy", "lock")
+_NUMBERS = ("kind", "lock", "node", "partitions", "holders")
 _FLAGS = (
     "alive",
     "running",
@@ -40,58 +45,20 @@ _FLAGS = (
     "has_available",
     "has_capacity",
     "conflict",
-    "soft",
-    "hard",
-    "partitioned",
-    "compute_known",
     "taken_whole",
 )
-_NUMBERS = ("index", "node", "partitions", "holders")
 _OF_NODES = ("cpu_room", "memory_room", "workers", "version")
-_CAPABLE = ((SOFT, "soft"), (HARD, "hard"), (PARTITIONED, "partitioned"))
 
 
-class StringTable:
-    """Strings as small numbers; the empty string is 0."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {"": 0}
-        self._texts = [""]
-
-    def code(self, text: str) -> int:
-        code = self._codes.get(text)
-        if code is None:
-            code = self._codes[text] = len(self._texts)
-            self._texts.append(text)
-        return code
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def text(self, code: int) -> str:
-        return self._texts[code]
-
-    def find(self, text: str) -> int:
-        """The number of a string, or -1 when nothing carries it."""
-        return self._codes.get(text, -1)
-
-
-class DeviceColumns:
+class ScoringColumns:
     capacity_tflops: Int64s
     capacity_vram: Int64s
     available_tflops: Int64s
     available_vram: Int64s
     free_tflops: Int64s
     free_vram: Int64s
-    pool: Int64s
-    model: Int64s
-    vendor: Int64s
-    resource: Int64s
-    owner: Int64s
-    mode: Int64s
-    policy: Int64s
-    lock: Int64s
-    index: Int64s
+    kind: Int64s  # in `kinds`
+    lock: Int64s  # the code of the mode that its users have set
     node: Int64s
     partitions: Int64s
     holders: Int64s
@@ -102,10 +69,6 @@ class DeviceColumns:
     has_available: Bools
     has_capacity: Bools
     conflict: Bools
-    soft: Bools
-    hard: Bools
-    partitioned: Bools
-    compute_known: Bools
     taken_whole: Bools
     cpu_room: Int64s
     memory_room: Int64s
@@ -113,19 +76,19 @@ class DeviceColumns:
     version: Int64s
 
     def __init__(self, devices: Iterable[Device] = ()) -> None:
-        self.strings = StringTable()
+        self.kinds = DeviceKinds()
         self.devices: list[Device | None] = []
         self.node_names: list[str] = []
         self.node_labels: dict[str, Mapping[str, str]] = {}
         self.node_rows: Rows = np.full((0, 1), -1, dtype=np.int64)
-        self.derived: dict[tuple[str, object], Int64s] = {}  # whatever follows from devices and labels
+        self.labelled: dict[tuple[NodeTerm, ...], frozenset[str]] = {}  # nodes whose labels meet these
         self.membership = 0  # raised whenever a device comes, goes or is described anew
         self._row_of: dict[str, int] = {}
         self._node_of: dict[str, int] = {}
         self._vacant: list[int] = []
         self._rows_of_node: list[list[int]] = []
         self._pool_rows: dict[str, Rows] = {}
-        for name in (*_AMOUNTS, *_CODES, *_NUMBERS, *_OF_NODES):
+        for name in (*_AMOUNTS, *_NUMBERS, *_OF_NODES):
             setattr(self, name, np.zeros(0, dtype=np.int64))
         for name in _FLAGS:
             setattr(self, name, np.zeros(0, dtype=np.bool_))
@@ -180,16 +143,20 @@ class DeviceColumns:
 
     def lock_of(self, row: int) -> str:
         """The mode that a device is locked to; empty for none."""
-        return self.strings.text(int(self.lock[row]))
+        return LOCKS[self.lock[row]]
 
     def rows_of_pool(self, pool: str) -> Rows:
         """Devices of a pool; the same array until a device comes or goes."""
         rows = self._pool_rows.get(pool)
         if rows is None:
-            code = self.strings.find(pool)
-            rows = np.flatnonzero(self.alive[: self.n] & (self.pool[: self.n] == code))
-            self._pool_rows[pool] = rows
+            rows = self.all_rows()
+            rows = self._pool_rows[pool] = self.of_kinds(rows, "pool", pool, lambda kind: kind.pool == pool)
         return rows
+
+    def of_kinds(self, rows: Rows, rule: str, about: Hashable, holds: Callable[[DeviceKind], object]) -> Rows:
+        """Those of the rows whose kind follows a rule."""
+        kept: Rows = rows[self.kinds.mask(rule, about, holds)[self.kind[rows]]] if len(rows) else rows
+        return kept
 
     def all_rows(self) -> Rows:
         return np.flatnonzero(self.alive[: self.n])
@@ -202,7 +169,10 @@ class DeviceColumns:
         if row is None:
             row = self._new_row(device)
         elif replace(self.device(row), available=device.available) == device:
-            return row  # reports come often and mostly tell of amounts, which are ours to know
+            self.devices[row] = (
+                device  # reports come often and mostly tell of amounts, which the ledger counts
+            )
+            return row
         else:
             self._leave_node(row)
         self.devices[row] = device
@@ -238,7 +208,7 @@ class DeviceColumns:
             return
         self.node_labels[owner] = labels
         self.membership += 1
-        self.derived.clear()
+        self.labelled.clear()
         self.version += 1  # which devices a node affinity admits may have changed anywhere
 
     # Amounts
@@ -246,6 +216,7 @@ class DeviceColumns:
     def set_capacity(self, row: int, capacity: DeviceAmount) -> None:
         self.capacity_tflops[row], self.capacity_vram[row] = capacity.tflops_milli, capacity.vram_bytes
         self.has_capacity[row] = True
+        self._name_kind(row)
         self.touch(row)
 
     def set_balance(self, row: int, available: DeviceAmount, reserved: DeviceAmount) -> None:
@@ -256,7 +227,7 @@ class DeviceColumns:
         self.touch(row)
 
     def set_lock(self, row: int, mode: str, conflict: bool = False) -> None:
-        self.lock[row], self.conflict[row] = self.strings.code(mode), conflict
+        self.lock[row], self.conflict[row] = lock_code(mode), conflict
         self.touch(row)
 
     def touch(self, row: int) -> None:
@@ -284,34 +255,30 @@ class DeviceColumns:
         else:
             row = len(self.devices)
             self.devices.append(None)
-            self._grow((*_AMOUNTS, *_CODES, *_NUMBERS, *_FLAGS), row + 1)
+            self._grow((*_AMOUNTS, *_NUMBERS, *_FLAGS), row + 1)
         self._row_of[device.name] = row
         figures = [figure for figure in (device.capacity, device.available) if figure is not None]
         capacity, available = (figures[0], figures[-1]) if figures else (NOTHING, NOTHING)
+        available = available - device.strangers
         self.has_available[row] = bool(figures)  # without any figure a device is not used
         self.has_capacity[row] = device.capacity is not None
         self.capacity_tflops[row], self.capacity_vram[row] = capacity.tflops_milli, capacity.vram_bytes
         self.available_tflops[row], self.available_vram[row] = available.tflops_milli, available.vram_bytes
         self.free_tflops[row], self.free_vram[row] = available.tflops_milli, available.vram_bytes
         self.holders[row], self.taken_whole[row] = 0, False
-        self.lock[row] = self.strings.code(device.active_isolation_mode)
+        self.lock[row] = lock_code(device.active_isolation_mode)
         self.conflict[row] = device.isolation_conflict
         self.partitions[row] = len(device.partitions)
         return row
 
     def _describe(self, row: int, device: Device) -> None:
-        code = self.strings.code
         self.alive[row] = True
         self.running[row], self.pending[row] = device.phase == RUNNING, device.phase == PENDING
         self.ours[row] = device.is_ours
-        self.pool[row], self.model[row] = code(device.pool), code(device.model)
-        self.vendor[row], self.resource[row] = code(device.vendor), code(device.resource)
-        self.owner[row] = code(device.owner)
-        self.mode[row], self.policy[row] = code(device.isolation_mode), code(device.isolation_policy)
-        self.index[row] = -1 if device.index is None else device.index
-        self.compute_known[row] = device.compute_known
-        for mode, name in _CAPABLE:
-            getattr(self, name)[row] = is_capable(device.capabilities, mode)
+        self._name_kind(row)
+
+    def _name_kind(self, row: int) -> None:
+        self.kind[row] = self.kinds.intern(replace(kind_of(self.device(row)), capacity=self.capacity(row)))
 
     def _join_node(self, row: int, device: Device) -> None:
         if not device.node:
@@ -365,6 +332,5 @@ class DeviceColumns:
 
     def _changed_membership(self, row: int) -> None:
         self.membership += 1
-        self.derived.clear()
         self._pool_rows.clear()
         self.touch(row)
