@@ -14,13 +14,15 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bench import openb, openb_policies
 from bench.openb import WHOLE, Ints, TracePod, nodes, published, replay, usual, variants
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
 from karpool.gpu.allocation.open_nodes import NodeChoice
 from karpool.gpu.strategies import registry as strategies
-from karpool.gpu.strategies.fragmentation import FragmentationStrategy
+from karpool.gpu.strategies.fragmentation import TIE, FragmentationStrategy
+from karpool.gpu.strategies.fragmentation_score import FragmentationScore
 from karpool.gpu.strategies.request_mix import RequestMix, mix_of_counts, shape_of
 from karpool.gpu.strategies.strategy import PlacementStrategy
 from karpool.gpu.strategies.strategy_name import StrategyName
@@ -103,6 +105,10 @@ class Karpool:
         self.seconds: list[float] = []
         self._came = 0
         self._nodes: NodeTable | None = None
+        self._score: FragmentationScore | None = None
+        self._gains: dict[
+            int, tuple[Ints, npt.NDArray[np.float64]]
+        ] = {}  # by CPU: of which version, and what
 
     def place(self, pod: TracePod) -> bool:
         self._came += 1
@@ -135,10 +141,30 @@ class Karpool:
             return False
         ours = self.strategy
         node = (
-            ours.host_for(table, where, request) if isinstance(ours, FragmentationStrategy) else int(where[0])
+            self._least_missed(ours.score(table), where, request.cpu_milli)
+            if isinstance(ours, FragmentationStrategy)
+            else int(where[0])
         )
         table.occupy(node, request.cpu_milli, request.memory_bytes, int(table.workers[node]))
         return True
+
+    def _least_missed(self, score: FragmentationScore, where: Ints, cpu_milli: int) -> int:
+        """The node whose GPUs miss the CPU of a pod without GPU least; the trace has such pods, too."""
+        table = self.allocator.table
+        if score is not self._score:
+            self._score = score
+            self._gains.clear()
+        size = len(table.node_names)
+        version, gain = self._gains.setdefault(cpu_milli, (np.full(size, -1), np.zeros(size)))
+        stale = where[version[where] != table.version[where]]
+        if len(stale):
+            batch = score.node_batch(table, stale)
+            left = score.lost(batch, batch.cpu - cpu_milli, batch.tflops, batch.vram)
+            gain[stale], version[stale] = score.node_lost[stale] - left, table.version[stale]
+        steps = np.floor((gain[where] + score.unfed_change(table, where, cpu_milli, 0.0)) / TIE)
+        tied = where[steps == steps.max()]
+        spare = table.cpu_room[tied] / np.maximum(score.node_idle[tied], 1.0)
+        return int(min(tied[spare == spare.max()].tolist(), key=table.node_names.__getitem__))
 
     def free_gpus(self) -> Ints:
         table = self.allocator.table

@@ -211,7 +211,7 @@ def test_damage_in_an_acknowledged_flush_is_refused_at_every_byte(
 
 def test_damage_at_the_end_of_a_snapshot_is_refused(tmp_path: Path) -> None:
     opened = Journal(tmp_path)
-    opened.compact_now(FIRST)
+    asyncio.run(opened.compact(FIRST))
     opened.close()
     path = tmp_path / "journal"
     data = bytearray(path.read_bytes())
@@ -229,7 +229,7 @@ def test_compaction_replaces_the_history(tmp_path: Path) -> None:
     opened.flush()
     before = opened.size_bytes
 
-    opened.compact_now([b"state"])
+    asyncio.run(opened.compact([b"state"]))
     opened.append(b"after")
     opened.close()
 
@@ -291,7 +291,7 @@ def test_large_snapshots_span_frames(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(journal_file, "_SNAPSHOT_FRAME_BYTES", 10)
     records = [b"%d" % number for number in range(50)]
     opened = Journal(tmp_path)
-    opened.compact_now(records)
+    asyncio.run(opened.compact(records))
     opened.close()
 
     assert contents(tmp_path) == records

@@ -420,7 +420,9 @@ class Life:
             self.tell(f"drain {name}")
             await self.admin.patch(NODES, name, {"spec": {"unschedulable": True}})
             for pod in (await self.admin.list(PODS, into=Pod)).items:
-                if pod.spec.node_name == name and not pod.is_owned_by("DaemonSet"):
+                if pod.spec.node_name == name and not any(
+                    owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ()
+                ):
                     with suppress(KubeError):
                         await self.admin.evict(pod.name, namespace=pod.metadata.namespace)
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,18 +160,6 @@ def test_devices_are_taken_where_their_cpu_is_not_missed():
     allocator.put_node("b", {}, cpu_milli=64_000, memory_bytes=GIB)
 
     assert allocator.try_allocate(whole("u", cpu_milli=16_000)).node == "b"
-
-
-def test_a_pod_without_gpu_goes_where_gpus_miss_it_least():
-    strategy = aware(whole(cpu_milli=8000))
-    allocator = opened([*node("a", 4), *node("b", 1)], strategy=strategy)
-    allocator.put_node("a", {}, cpu_milli=32_000, memory_bytes=GIB)
-    allocator.put_node("b", {}, cpu_milli=32_000, memory_bytes=GIB)
-    table = allocator.table
-
-    host = strategy.host_for(table, np.arange(2), replace(ask(), count=0, cpu_milli=16_000))
-
-    assert table.node_names[host] == "b"
 
 
 def test_empty_nodes_stay_empty():

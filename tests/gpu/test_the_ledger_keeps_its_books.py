@@ -17,7 +17,7 @@ from karpool.model.devices.device_reasons import DeviceReason, stable_code
 from karpool.model.devices.quota import GpuQuota, NamespaceQuota, QuotaUsage, used_by
 from karpool.model.devices.request import DeviceDemand
 from karpool.model.infeasible import Infeasible
-from karpool.packing.tables.device_table import kind_of
+from karpool.packing.tables.device_kinds import kind_of
 from tests.gpu.devices import GIB, POOL, ask, gpu, node, opened
 
 UIDS = st.sampled_from([f"pod-{number}" for number in range(6)])

@@ -50,7 +50,7 @@ def test_how_many_pods(kind: str, spec: Raw, replicas: int) -> None:
     assert found == replicas
     assert (pod.metadata.namespace, pod.name) == ("shop", "web")
     assert pod.labels == {"app": "web"}
-    assert pod.is_owned_by(kind)
+    assert [owner.kind for owner in pod.metadata.owner_references] == [kind]
     assert effective_requests(pod) == {"cpu": 1000}
 
 

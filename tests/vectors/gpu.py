@@ -34,7 +34,8 @@ from karpool.model.infeasible import Infeasible
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod_shape import PodShape, WeightedNodeTerm
 from karpool.model.requirements import NodeSelector, NodeSelectorTerm, node_terms_of
-from karpool.packing.tables.device_table import LOCKS, DeviceKinds, new_devices
+from karpool.packing.tables.device_kinds import LOCKS, DeviceKinds
+from karpool.packing.tables.device_table import new_devices
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import snapshot_of
 from tests.vectors.registry import Case, includes, kind

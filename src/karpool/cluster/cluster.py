@@ -39,8 +39,14 @@ from karpool.cluster.object_readers import (
     both_readers,
     holder,
     noted_problem,
+    of_buffers,
     of_drivers,
+    of_node_classes,
+    of_overlays,
+    of_owners,
+    of_pools,
     of_room,
+    of_templates,
     unreadable_as_none,
 )
 from karpool.cluster.pods.budget_store import BudgetStore, QuotaStore
@@ -54,7 +60,7 @@ from karpool.cluster.problems import UnreadableObject, UnreadableObjects
 from karpool.cluster.reservations import reserved_by
 from karpool.cluster.snapshot import ClusterFacts, Snapshot
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import NodeClaim, NodeClassRef
+from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import OwnerReference
 from karpool.model.kubernetes.node import Node
@@ -296,22 +302,9 @@ class Cluster:
             case kinds.NODECLAIMS:
                 return ObjectReader(self._put_claim, self._drop_claim, noted)
             case kinds.NODEPOOLS:
-                return ObjectReader(
-                    lambda key, pool, now: self._pools.put_pool(pool, now),
-                    lambda key, now: self._pools.drop_pool(key.name),
-                    lambda key, raw, error, now: self._pools.unreadable(key.name, error.reason),
-                )
+                return of_pools(self._pools)
             case _ if kind in kinds.NODE_CLASS_KINDS:
-                group, name = kind.resource.group, kind.resource.kind
-                return ObjectReader(
-                    lambda key, node_class, now: self._pools.put_class(
-                        NodeClassRef(group=group, kind=name, name=key.name), node_class
-                    ),
-                    lambda key, now: self._pools.drop_class(
-                        NodeClassRef(group=group, kind=name, name=key.name)
-                    ),
-                    noted,
-                )
+                return of_node_classes(self._pools, kind, noted)
             case kinds.DAEMONSETS:
                 return ObjectReader(self._put_daemon_set, self._drop_daemon_set, noted)
             case kinds.BUDGETS:
@@ -337,12 +330,7 @@ class Cluster:
                     noted,
                 )
             case _ if kind in kinds.OWNED_KINDS:
-                plural = kind.resource.plural
-                return ObjectReader(
-                    lambda key, owned, now: self.owners.tell(plural, key, owned.metadata),
-                    lambda key, now: self.owners.forget(plural, key),
-                    noted,
-                )
+                return of_owners(self.owners, kind, noted)
             case (
                 kinds.NAMESPACES
                 | kinds.CLAIMS
@@ -355,26 +343,11 @@ class Cluster:
             case kinds.SCALE_UPS:
                 return and_then(self._holder(kind), self._reserve_nodes)
             case kinds.CAPACITY_BUFFERS | kinds.CAPACITY_BUFFERS_BETA:
-                buffers, version = self._buffers, kind.resource.version
-                return ObjectReader(
-                    lambda key, buffer, now: buffers.put(version, key, buffer),
-                    lambda key, now: buffers.drop(version, key),
-                    lambda key, raw, error, now: buffers.unreadable(version, key, error.reason),
-                )
+                return of_buffers(self._buffers, kind)
             case kinds.POD_TEMPLATES | kinds.DEPLOYMENTS | kinds.REPLICA_SETS | kinds.STATEFUL_SETS:
-                templates, name = self._buffers, kind.resource.kind
-                return ObjectReader(
-                    lambda key, raw, now: templates.put_template(name, key, raw),
-                    lambda key, now: templates.drop_template(name, key),
-                    noted,
-                )
+                return of_templates(self._buffers, kind, noted)
             case kinds.NODE_OVERLAYS:
-                overlays = self.market.overlays
-                return ObjectReader(
-                    lambda key, overlay, now: overlays.put(overlay),
-                    lambda key, now: overlays.drop(key.name),
-                    lambda key, raw, error, now: overlays.unreadable(key.name, error.reason),
-                )
+                return of_overlays(self.market.overlays)
             case (
                 kinds.RESOURCE_SLICES
                 | kinds.RESOURCE_CLAIMS

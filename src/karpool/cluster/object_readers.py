@@ -7,8 +7,13 @@ from typing import Any
 from karpool.cluster.cluster_room import ClusterRoom
 from karpool.cluster.held_objects import HeldObjects
 from karpool.cluster.kinds import ClusterKind
+from karpool.cluster.pods.buffer_store import BufferStore
+from karpool.cluster.pods.owner_store import OwnerStore
+from karpool.cluster.pools.pool_store import PoolStore
 from karpool.cluster.problems import UnreadableObjects
 from karpool.model.errors import Invalid
+from karpool.model.karpenter.node_overlay import NodeOverlays
+from karpool.model.karpenter.objects import NodeClassRef
 from karpool.model.kubernetes.api_resources import ObjectKey
 
 NoteProblem = Callable[[ObjectKey, bytes, Invalid, float], None]
@@ -36,6 +41,61 @@ def of_drivers(room: ClusterRoom, kind: ClusterKind) -> ObjectReader:
         lambda key, obj, now: room.put_dra(name, key, obj),
         lambda key, now: room.drop_dra(name, key),
         lambda key, raw, error, now: room.close_dra(name, key, error.reason),
+    )
+
+
+def of_pools(pools: PoolStore) -> ObjectReader:
+    return ObjectReader(
+        lambda key, pool, now: pools.put_pool(pool, now),
+        lambda key, now: pools.drop_pool(key.name),
+        lambda key, raw, error, now: pools.unreadable(key.name, error.reason),
+    )
+
+
+def of_node_classes(pools: PoolStore, kind: ClusterKind, noted: NoteProblem) -> ObjectReader:
+    def named(key: ObjectKey) -> NodeClassRef:
+        return NodeClassRef(group=kind.resource.group, kind=kind.resource.kind, name=key.name)
+
+    return ObjectReader(
+        lambda key, node_class, now: pools.put_class(named(key), node_class),
+        lambda key, now: pools.drop_class(named(key)),
+        noted,
+    )
+
+
+def of_owners(owners: OwnerStore, kind: ClusterKind, noted: NoteProblem) -> ObjectReader:
+    plural = kind.resource.plural
+    return ObjectReader(
+        lambda key, owned, now: owners.tell(plural, key, owned.metadata),
+        lambda key, now: owners.forget(plural, key),
+        noted,
+    )
+
+
+def of_buffers(buffers: BufferStore, kind: ClusterKind) -> ObjectReader:
+    version = kind.resource.version
+    return ObjectReader(
+        lambda key, buffer, now: buffers.put(version, key, buffer),
+        lambda key, now: buffers.drop(version, key),
+        lambda key, raw, error, now: buffers.unreadable(version, key, error.reason),
+    )
+
+
+def of_templates(buffers: BufferStore, kind: ClusterKind, noted: NoteProblem) -> ObjectReader:
+    """Of pods that buffers keep room for."""
+    name = kind.resource.kind
+    return ObjectReader(
+        lambda key, raw, now: buffers.put_template(name, key, raw),
+        lambda key, now: buffers.drop_template(name, key),
+        noted,
+    )
+
+
+def of_overlays(overlays: NodeOverlays) -> ObjectReader:
+    return ObjectReader(
+        lambda key, overlay, now: overlays.put(overlay),
+        lambda key, now: overlays.drop(key.name),
+        lambda key, raw, error, now: overlays.unreadable(key.name, error.reason),
     )
 
 

@@ -22,7 +22,7 @@ from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import PENDING, RUNNING, Device
 from karpool.model.requirements import NodeTerm
 from karpool.packing.tables.columns import Bools, Int64s
-from karpool.packing.tables.device_table import LOCKS, DeviceKind, DeviceKinds, kind_of, lock_code
+from karpool.packing.tables.device_kinds import LOCKS, DeviceKind, DeviceKinds, kind_of, lock_code
 
 Rows = npt.NDArray[np.int64]
 NO_NODE = -1

@@ -66,7 +66,7 @@ def _tables(compared: PlanDiff) -> list[Table]:
         return [sums]
     return [
         sums,
-        (("CHANGE", "MOVE", "NODES", "$/H", "PODS", "WHY"), [_row(each) for each in compared.moves]),
+        (("CHANGE", "MOVE", "NODES", "$/H", "PODS", "WHY"), [_row(change) for change in compared.moves]),
     ]
 
 
@@ -104,14 +104,14 @@ def _document(compared: PlanDiff, before: SavedPlan, after: SavedPlan) -> dict[s
         "savingsPerHour": compared.savings_per_hour,
         "moves": [
             {
-                "change": str(each.change),
-                "kind": str(each.move.kind),
-                "nodes": list(each.move.names),
-                "before": _numbers(each.before),
-                "after": _numbers(each.after),
-                "why": each.why,
+                "change": str(change.change),
+                "kind": str(change.move.kind),
+                "nodes": list(change.move.names),
+                "before": _numbers(change.before),
+                "after": _numbers(change.after),
+                "why": change.why,
             }
-            for each in compared.moves
+            for change in compared.moves
         ],
     }
 

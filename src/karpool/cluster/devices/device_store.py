@@ -23,7 +23,8 @@ from karpool.model.devices.partitions import PARTITIONS, written_partitions
 from karpool.model.devices.pod_requests import assigned_devices
 from karpool.model.devices.request import DeviceDemand
 from karpool.packing.tables.columns import Column
-from karpool.packing.tables.device_table import DeviceKind, DeviceKinds, DeviceTable, kind_of, lock_code
+from karpool.packing.tables.device_kinds import DeviceKind, DeviceKinds, kind_of, lock_code
+from karpool.packing.tables.device_table import DeviceTable
 from karpool.packing.tables.node_table import NodeRow
 
 _NO_PODS: Mapping[str, "HeldDevices"] = {}

@@ -38,10 +38,6 @@ class LinearProgram:
         self.lower.append(lower)
         self.upper.append(upper)
 
-    @property
-    def has_whole(self) -> bool:
-        return any(self.whole)
-
 
 def is_installed() -> bool:
     try:

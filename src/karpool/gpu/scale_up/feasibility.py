@@ -16,7 +16,8 @@ from karpool.model.devices.device_reasons import DeviceReason, NoDevice, no_devi
 from karpool.model.devices.isolation import STATIC, is_allowed
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.request import GpuRequest
-from karpool.packing.tables.device_table import DeviceKinds, DeviceTable, new_devices
+from karpool.packing.tables.device_kinds import DeviceKinds
+from karpool.packing.tables.device_table import DeviceTable, new_devices
 
 Answers = MutableMapping[tuple[GpuRequest, NodeYield], NoDevice | None]
 

@@ -20,7 +20,7 @@ from karpool.model.devices.amounts import NOTHING
 from karpool.model.devices.isolation import DYNAMIC
 from karpool.model.devices.request import Gang
 from karpool.packing.feasibility import admitted
-from karpool.packing.tables.device_table import kind_of
+from karpool.packing.tables.device_kinds import kind_of
 from karpool.packing.tables.node_table import NodeRow, table_of
 
 

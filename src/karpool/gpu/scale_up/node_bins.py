@@ -20,7 +20,7 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.dra.driver_templates import NEW_NODE
 from karpool.packing.dra.extended_resources import is_extended
 from karpool.packing.dra.pod_claims import DraNode, DraState, demand_of_shape, place_pod, with_pod
-from karpool.packing.tables.device_table import DeviceKind
+from karpool.packing.tables.device_kinds import DeviceKind
 
 Signature = tuple[object, ...]
 

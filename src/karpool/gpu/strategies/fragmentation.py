@@ -69,7 +69,7 @@ class FragmentationStrategy:
         nodes = np.flatnonzero(fitting >= request.count)
         if not len(nodes):
             return () if request.count > 1 or not len(rows) else (int(rows[0]),)
-        worth = self._current(table)
+        worth = self.score(table)
         candidate = np.zeros(table.n + 1, dtype=np.bool_)
         candidate[rows] = True
         if scope is not None and scope.is_narrowed:  # the candidates say nothing about the shape as such
@@ -84,24 +84,7 @@ class FragmentationStrategy:
         )
         return [int(row) for row in chosen[0] if row >= 0]
 
-    def host_for(self, table: ScoringColumns, nodes: Int64s, request: GpuRequest) -> int:
-        """For a pod without GPU: the node whose GPUs miss its CPU least."""
-        worth = self._current(table)
-        scores = self._remembered(request, len(table.node_names))
-        stale = nodes[scores.version[nodes] != table.version[nodes]]
-        if len(stale):
-            state = worth.node_batch(table, stale)
-            left = worth.lost(state, state.cpu - request.cpu_milli, state.tflops, state.vram)
-            scores.gain[stale] = worth.node_lost[stale] - left
-            scores.version[stale] = table.version[stale]
-        gains = scores.gain[nodes] + worth.unfed_change(table, nodes, request.cpu_milli, 0.0)
-        steps = np.floor(gains / TIE)
-        best = np.flatnonzero(steps == steps.max())
-        tied = nodes[best]
-        spare = table.cpu_room[tied] / np.maximum(worth.node_idle[tied], 1.0)
-        return _first_by_name(table, tied[spare == spare.max()])
-
-    def _current(self, table: ScoringColumns) -> FragmentationScore:
+    def score(self, table: ScoringColumns) -> FragmentationScore:
         mix = self.learning.mix if self.mix is None else self.mix
         if self._worth is None or self._worth.mix is not mix or self._worth.table is not table:
             self._worth = FragmentationScore(table, mix)
@@ -144,7 +127,3 @@ class FragmentationStrategy:
         if len(best) == 1:
             return int(best[0])
         return int(min(best.tolist(), key=lambda place: table.node_names[nodes[place]]))
-
-
-def _first_by_name(table: ScoringColumns, nodes: Int64s) -> int:
-    return int(min(nodes.tolist(), key=table.node_names.__getitem__))

@@ -17,7 +17,7 @@ from karpool.model.devices.isolation import SHARED
 from karpool.model.devices.request import GpuRequest
 from karpool.model.requirements import NodeTerm
 from karpool.packing.tables.columns import Int64s
-from karpool.packing.tables.device_table import DeviceKind
+from karpool.packing.tables.device_kinds import DeviceKind
 
 COVERED = 0.95
 _REFRESH = 256

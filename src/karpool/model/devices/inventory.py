@@ -15,12 +15,11 @@ None: an unknown memory is not zero, and not the memory of another card. Pure.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-import msgspec
-
+from karpool.model.devices.device_registers import DEVICES_MAX, RegisteredDevice, read_hami, read_volcano
 from karpool.model.devices.gpu_models import GpuModel, find_model
 from karpool.model.kubernetes.meta import Labels
 
@@ -37,9 +36,6 @@ NOS, NEURON, TPU, GAUDI = (
     "gke tpu device plugin",
     "habanalabs-device-plugin",
 )
-# More than any machine has; a node that claims more is not describing devices.
-DEVICES_MAX = 1024
-_REGISTER_MAX = 256 * 1024  # bytes of one annotation; Kubernetes allows so much for all of them
 
 PRODUCT, _MEMORY, _COUNT, _REPLICAS = (
     "nvidia.com/gpu.product",
@@ -297,21 +293,9 @@ _VOLCANO_NUMBER = "volcano.sh/vgpu-number"
 REGISTERS = (*_HAMI_REGISTERS.values(), _VOLCANO_REGISTER)
 
 
-class _Registered(msgspec.Struct, frozen=True):
-    """One device of a register. HAMi leaves out what is zero or false."""
-
-    id: str = ""
-    count: int = 0
-    devmem: int = 0
-    devcore: int = 0
-    type: str = ""
-    mode: str = ""
-    health: bool = False
-
-
 def _hami(vendor: str, text: str, key: str, allocatable: Mapping[str, int]) -> NodeInventory:
     try:
-        devices = _json_register(text) if text.lstrip().startswith("[") else _comma_register(text, _from_hami)
+        devices = read_hami(text)
     except ValueError as error:
         return NodeInventory(physical_devices=None, problem=f"annotation {key} cannot be read: {error}")
     return _registered(devices, HAMI, _HAMI_RESOURCES[vendor], vendor, allocatable)
@@ -319,7 +303,7 @@ def _hami(vendor: str, text: str, key: str, allocatable: Mapping[str, int]) -> N
 
 def _volcano(text: str, allocatable: Mapping[str, int]) -> NodeInventory:
     try:
-        devices = _comma_register(text, _from_volcano)
+        devices = read_volcano(text)
     except ValueError as error:
         return NodeInventory(
             physical_devices=None, problem=f"annotation {_VOLCANO_REGISTER} cannot be read: {error}"
@@ -328,10 +312,10 @@ def _volcano(text: str, allocatable: Mapping[str, int]) -> NodeInventory:
 
 
 def _registered(
-    devices: list[_Registered], system: str, resource: str, vendor: str, allocatable: Mapping[str, int]
+    devices: list[RegisteredDevice], system: str, resource: str, vendor: str, allocatable: Mapping[str, int]
 ) -> NodeInventory:
     """Healthy devices that are alike, together; nothing where the plugin offers nothing."""
-    groups: dict[tuple[str, int, int, str], list[_Registered]] = {}
+    groups: dict[tuple[str, int, int, str], list[RegisteredDevice]] = {}
     for device in devices:
         if device.health and device.count > 0 and allocatable.get(resource, 0) > 0:
             groups.setdefault((device.type, device.devmem, device.count, device.mode), []).append(device)
@@ -341,7 +325,7 @@ def _registered(
     )
 
 
-def _registered_group(alike: list[_Registered], system: str, resource: str, vendor: str) -> DeviceGroup:
+def _registered_group(alike: list[RegisteredDevice], system: str, resource: str, vendor: str) -> DeviceGroup:
     first = alike[0]
     model = find_model(first.type, first.devmem)
     return DeviceGroup(
@@ -357,48 +341,6 @@ def _registered_group(alike: list[_Registered], system: str, resource: str, vend
         sharers_max=first.count,
         names=tuple(device.id for device in alike),
     )
-
-
-def _json_register(text: str) -> list[_Registered]:
-    _check_length(text)
-    devices = msgspec.json.decode(text.encode(), type=list[_Registered])
-    return _checked(devices)
-
-
-def _comma_register(text: str, read: Callable[[list[str]], _Registered]) -> list[_Registered]:
-    _check_length(text)
-    return _checked([read(row.split(",")) for row in text.split(":") if row.strip()])
-
-
-def _from_hami(fields: list[str]) -> _Registered:
-    """`uuid,split,MiB,cores,type,numa,healthy`, and in newer ones index and mode behind."""
-    if len(fields) < 7:
-        raise ValueError(f"{len(fields)} fields in a row, not 7")
-    name, count, memory, cores, kind, _, healthy = fields[:7]
-    return _Registered(name, int(count), int(memory), int(cores), kind, health=healthy == "true")
-
-
-def _from_volcano(fields: list[str]) -> _Registered:
-    """`uuid,split,MiB,type,healthy,mode`; the mode came later."""
-    if len(fields) < 5:
-        raise ValueError(f"{len(fields)} fields in a row, not 5")
-    name, count, memory, kind, healthy = fields[:5]
-    mode = fields[5] if len(fields) > 5 else ""
-    return _Registered(name, int(count), int(memory), 100, kind, mode, healthy == "true")
-
-
-def _check_length(text: str) -> None:
-    if len(text) > _REGISTER_MAX:
-        raise ValueError(f"{len(text)} characters, at most {_REGISTER_MAX} are read")
-
-
-def _checked(devices: list[_Registered]) -> list[_Registered]:
-    if len(devices) > DEVICES_MAX:
-        raise ValueError(f"{len(devices)} devices, at most {DEVICES_MAX} are read")
-    for device in devices:
-        if device.count < 0 or device.devmem < 0 or device.count > DEVICES_MAX * 128:
-            raise ValueError(f"device {device.id!r} has count {device.count} and memory {device.devmem}")
-    return devices
 
 
 # Other vendors

@@ -179,9 +179,6 @@ class Pod(WireObject, frozen=True):
     def is_terminating(self) -> bool:
         return self.metadata.deletion_timestamp is not None
 
-    def is_owned_by(self, kind: str) -> bool:
-        return any(owner.kind == kind for owner in self.metadata.owner_references or ())
-
 
 # Pod-level spec.resources speaks for these; other resources stay with the containers.
 _POD_LEVEL = (resources.CPU, resources.MEMORY)

@@ -9,14 +9,8 @@ from karpool.model.devices.request import DeviceDemand
 from karpool.model.karpenter.objects import NODEPOOL
 from karpool.packing.new_nodes.offerings import PoolOfferings
 from karpool.packing.tables.columns import Bools, Int64s
-from karpool.packing.tables.device_table import (
-    DeviceFilling,
-    DeviceKind,
-    DeviceKinds,
-    DeviceTable,
-    kind_of,
-    new_devices,
-)
+from karpool.packing.tables.device_kinds import DeviceKind, DeviceKinds, kind_of
+from karpool.packing.tables.device_table import DeviceFilling, DeviceTable, new_devices
 
 _MEMO_LIMIT = 4096
 

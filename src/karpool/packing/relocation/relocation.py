@@ -24,11 +24,12 @@ from karpool.packing.dra.pod_claims import DraState
 from karpool.packing.feasibility import feasible, ports_conflict
 from karpool.packing.new_nodes.offerings import MOST, TOO_MUCH
 from karpool.packing.new_nodes.pod_ask import resource_names
+from karpool.packing.relocation.domain_presence import DomainPresence, RowRemoval
 from karpool.packing.relocation.new_node_topology import host_takes, open_zones
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.device_table import DeviceFilling, DevicesTaken
 from karpool.packing.tables.room import Room
-from karpool.packing.topology.constraints import SpreadRule, TopologyGroup
+from karpool.packing.topology.constraints import SpreadRule
 from karpool.packing.topology.domains import NOWHERE
 from karpool.packing.topology.topology import ShapeRules, Topology
 
@@ -72,53 +73,6 @@ class RelocationMark:
     cursors: dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Removal:
-    """`number` tells removals of one row apart. `stays_for`: groups that see a domain there all the same."""
-
-    number: int
-    row: int
-    stays_for: frozenset[int] = frozenset()
-
-
-class _Presence:
-    """How many nodes of each domain a spread constraint still sees."""
-
-    __slots__ = ("applied", "group", "members")
-
-    def __init__(self, group: TopologyGroup) -> None:
-        self.group = group
-        codes = group.tally.axis.codes
-        if group.nodes is not None:
-            codes = codes[group.nodes]
-        self.members: Int64s = np.bincount(codes, minlength=group.tally.axis.size)
-        self.applied: list[_Removal] = []
-
-    def follow(self, removed: list[_Removal]) -> None:
-        """Bring the domains up to date. Removals are a stack: equal ends mean equal stacks."""
-        changed = False
-        while self.applied and (
-            len(self.applied) > len(removed) or self.applied[-1] != removed[len(self.applied) - 1]
-        ):
-            changed |= self._shift(self.applied.pop(), 1)
-        for removal in removed[len(self.applied) :]:
-            changed |= self._shift(removal, -1)
-            self.applied.append(removal)
-        if changed:
-            present = np.flatnonzero(self.members > 0)
-            self.group.present = present[present != NOWHERE]
-
-    def _shift(self, removal: _Removal, nodes: int) -> bool:
-        row = removal.row
-        if self.group.nodes is not None and not self.group.nodes[row]:
-            return False
-        if id(self.group) in removal.stays_for:
-            return False
-        code = int(self.group.tally.axis.codes[row])
-        self.members[code] += nodes
-        return True
-
-
 def _goes_one_by_one(asked: _Asked) -> bool:
     return asked.restricted or bool(asked.shape.host_ports) or _takes_devices(asked)
 
@@ -154,9 +108,9 @@ class Relocation:
         self._asked = {number: self._ask(number) for number in chosen}
         self._log: list[_Step] = []
         self._kept: list[_Step] = []
-        self._removed: list[_Removal] = []
+        self._removed: list[RowRemoval] = []
         self._removals = 0
-        self._presence: dict[int, _Presence] = {}
+        self._presence: dict[int, DomainPresence] = {}
         self._counted: dict[int, list[tuple[ShapeRules, int]]] = {}  # of a row, what matters to others
 
     def _compile_topology(self, shapes: Iterable[PodShape]) -> Topology | None:
@@ -272,7 +226,7 @@ class Relocation:
         self.slots[position] -= _GONE
         self._removals += 1
         stays_for = frozenset(group for shape in drained_slowly for group in self._spread_over_all(shape))
-        self._removed.append(_Removal(self._removals, row, stays_for))
+        self._removed.append(RowRemoval(self._removals, row, stays_for))
         self._shift_pods(row, -1)
         self._log.append(_Step(position, None, 0))
 
@@ -483,7 +437,7 @@ class Relocation:
                 group = rule.group
                 presence = self._presence.get(id(group))
                 if presence is None:
-                    presence = self._presence[id(group)] = _Presence(group)
+                    presence = self._presence[id(group)] = DomainPresence(group)
                 presence.follow(self._removed)
 
     def _put(self, asked: _Asked, position: int, pods: int, before: DraState | None = None) -> None:

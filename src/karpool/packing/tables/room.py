@@ -30,13 +30,8 @@ from karpool.packing.dra.pod_claims import (
     with_pod,
 )
 from karpool.packing.tables.columns import Int32s, Int64s, read_only
-from karpool.packing.tables.device_table import (
-    DeviceFilling,
-    DeviceKinds,
-    DeviceTable,
-    new_devices,
-    uses_devices,
-)
+from karpool.packing.tables.device_kinds import DeviceKinds
+from karpool.packing.tables.device_table import DeviceFilling, DeviceTable, new_devices, uses_devices
 from karpool.packing.tables.node_table import (
     JoinedNodeTable,
     LabelCodes,
@@ -289,10 +284,40 @@ def snapshot_of(
     return nothing.plus(rows)
 
 
-class ReservedRoom(Room):
-    def __init__(self, base: Room, placements: Sequence[PodPlacement]) -> None:
-        super().__init__(base.version, base.nodes, base.shapes, base.namespaces)
+class _OverlaidRoom(Room):
+    """Another room, but for what a subclass says. What drivers hold stays held, wherever pods go."""
+
+    def __init__(self, base: Room, nodes: NodeTable) -> None:
+        super().__init__(base.version, nodes, base.shapes, base.namespaces)
         self._base = base
+
+    @property
+    def resources(self) -> Collection[str]:
+        return self._base.resources
+
+    def _read_devices(self) -> DeviceTable | None:
+        return self._base.devices
+
+    def _read_dra(self) -> DraState | None:
+        return self._base.dra
+
+    def _read_allocatable(self, resource: str) -> Int64s:
+        return self._base.allocatable(resource)
+
+    def _read_bound(self) -> BoundPodCounts:
+        return self._base.bound
+
+    def pods_on(self, row: int) -> Mapping[str, int]:
+        return self._base.pods_on(row)
+
+    @property
+    def pending(self) -> Mapping[str, int]:
+        return self._base.pending
+
+
+class ReservedRoom(_OverlaidRoom):
+    def __init__(self, base: Room, placements: Sequence[PodPlacement]) -> None:
+        super().__init__(base, base.nodes)
         self._placements = placements
         self._taken: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         for placement in placements:
@@ -313,13 +338,6 @@ class ReservedRoom(Room):
         # Only once somebody looks at the pods: a question about room alone must not fill the table
         # that all snapshots share.
         return _interned(self.shapes, self._placements)
-
-    @property
-    def resources(self) -> Collection[str]:
-        return self._base.resources
-
-    def _read_devices(self) -> DeviceTable | None:
-        return self._base.devices
 
     def _read_dra(self) -> DraState | None:
         """Devices that these pods would get are held."""
@@ -372,34 +390,16 @@ class ReservedRoom(Room):
     def _read_free(self, resource: str) -> Int64s:
         return self._less(self._base.free(resource), resource)
 
-    def _read_allocatable(self, resource: str) -> Int64s:
-        return self._base.allocatable(resource)
-
     def _read_slots(self) -> Int64s:
         return self._less(self._base.slots, PODS)
 
     def _read_bound(self) -> BoundPodCounts:
         base, more = self._base.bound, self._placements
-        return BoundPodCounts(
-            read_only(np.concatenate((base.shape, np.array(self._shape_ids, dtype=np.int32)))),
-            read_only(
-                np.concatenate(
-                    (base.node, np.array([pod_placement.node for pod_placement in more], dtype=np.int32))
-                )
-            ),
-            read_only(
-                np.concatenate(
-                    (base.count, np.array([placement.count for placement in more], dtype=np.int64))
-                )
-            ),
-        )
-
-    def pods_on(self, row: int) -> Mapping[str, int]:
-        return self._base.pods_on(row)
-
-    @property
-    def pending(self) -> Mapping[str, int]:
-        return self._base.pending
+        places = [(placement.node, placement.count) for placement in more]
+        nodes, counts = zip(*places, strict=True) if places else ((), ())
+        columns = (base.shape, self._shape_ids), (base.node, nodes), (base.count, counts)
+        joined = (np.concatenate((column, np.array(values, column.dtype))) for column, values in columns)
+        return BoundPodCounts(*map(read_only, joined))
 
 
 def _interned(shapes: ShapeTable, placements: Iterable[PodPlacement]) -> list[int]:
@@ -413,17 +413,16 @@ def _interned(shapes: ShapeTable, placements: Iterable[PodPlacement]) -> list[in
     return ids
 
 
-class ExtendedRoom(Room):
+class ExtendedRoom(_OverlaidRoom):
+    """A node that is still to come has no slices, and so no devices of drivers that anybody knows of."""
+
     def __init__(self, base: Room, rows: Sequence[NodeRow]) -> None:
         seen: set[str] = set()
         for row in rows:
             if row.name in seen or base.find(row.name) is not None:
                 raise Invalid("name", row.name, "is the name of another node; a potential node needs its own")
             seen.add(row.name)
-        super().__init__(
-            base.version, JoinedNodeTable(base.nodes, table_of(rows)), base.shapes, base.namespaces
-        )
-        self._base = base
+        super().__init__(base, JoinedNodeTable(base.nodes, table_of(rows)))
         self._extra = rows
 
     @cached_property
@@ -448,10 +447,6 @@ class ExtendedRoom(Room):
         )
         return base.joined(more) if base is not None and more is not None else base or more
 
-    def _read_dra(self) -> DraState | None:
-        """A node that is still to come has no slices, and so no devices that anybody knows of."""
-        return self._base.dra
-
     def _joined(self, whole: Int64s, resource: str) -> Int64s:
         more = [min(max(row.allocatable.get(resource, 0), 0), INT64_MAX) for row in self._extra]
         return np.concatenate((whole, np.array(more, dtype=np.int64)))
@@ -465,28 +460,16 @@ class ExtendedRoom(Room):
     def _read_slots(self) -> Int64s:
         return self._joined(self._base.slots, PODS)
 
-    def _read_bound(self) -> BoundPodCounts:
-        return self._base.bound
-
     def pods_on(self, row: int) -> Mapping[str, int]:
         return self._base.pods_on(row) if row < self._base.n else {}
 
-    @property
-    def pending(self) -> Mapping[str, int]:
-        return self._base.pending
 
-
-class ReducedRoom(Room):
+class ReducedRoom(_OverlaidRoom):
     def __init__(self, base: Room, gone: Collection[int]) -> None:
         stays = np.ones(base.n, dtype=np.bool_)
         stays[list(gone)] = False
         self._keep: Int64s = np.flatnonzero(stays)
-        super().__init__(base.version, SubsetNodeTable(base.nodes, self._keep), base.shapes, base.namespaces)
-        self._base = base
-
-    @property
-    def resources(self) -> Collection[str]:
-        return self._base.resources
+        super().__init__(base, SubsetNodeTable(base.nodes, self._keep))
 
     @cached_property
     def _new_row(self) -> Int32s:
@@ -498,10 +481,6 @@ class ReducedRoom(Room):
     def _read_devices(self) -> DeviceTable | None:
         base = self._base.devices
         return None if base is None else base.on_nodes(self._new_row)
-
-    def _read_dra(self) -> DraState | None:
-        """What pods of these nodes hold elsewhere stays held: they have to go somewhere."""
-        return self._base.dra
 
     def _read_free(self, resource: str) -> Int64s:
         return self._base.free(resource)[self._keep]
@@ -522,7 +501,3 @@ class ReducedRoom(Room):
 
     def pods_on(self, row: int) -> Mapping[str, int]:
         return self._base.pods_on(int(self._keep[row]))
-
-    @property
-    def pending(self) -> Mapping[str, int]:
-        return self._base.pending

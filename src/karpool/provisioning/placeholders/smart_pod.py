@@ -74,7 +74,6 @@ class SmartPodSettings:
     marks_unschedulable: bool = False
     active_deadline_seconds: int = 2700
     maximum_age_seconds: float = 2400.0
-    orphan_grace_seconds: float = 120.0
 
     def __post_init__(self) -> None:
         if not PRIORITY_FLOOR < self.priority <= PRIORITY_CEILING:

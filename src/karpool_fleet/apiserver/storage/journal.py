@@ -123,17 +123,6 @@ class Journal:
             raise
         await asyncio.shield(asyncio.wrap_future(self._submit_switch(temporary, tail, upto)))
 
-    def compact_now(self, records: Iterable[bytes]) -> None:
-        """The same, blocking."""
-        snapshot, upto, tail = self._begin_compaction(records)
-        try:
-            self.flush()
-            temporary = self._write_snapshot(snapshot)
-        except BaseException:
-            self._tail = None
-            raise
-        self._submit_switch(temporary, tail, upto).result()
-
     def close(self) -> None:
         """Flush what is pending and give the directory free."""
         try:
