@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import stat
 import sys
 import tarfile
@@ -186,3 +187,21 @@ def test_a_file_that_is_no_bundle_is_replaced_only_when_told_so(
     assert path.read_text() == "precious"
     assert run(["support-bundle", "-o", str(path), "--force"], "karpool") == 0
     assert run(["support-bundle", "-o", str(path)], "karpool") == 0
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a pipe"])
+def test_what_is_no_file_is_neither_read_nor_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, force: list[str]
+) -> None:
+    """A pipe would be waited for without end, and a device replaced by a file."""
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link to a pipe").symlink_to("pipe")
+    path = tmp_path / kind
+    before = path.lstat()
+    assert run(["support-bundle", "-o", str(path), *force], "karpool") in (1, 2)
+    assert "regular file" in (said := capsys.readouterr().err) or "is a directory" in said
+    with pytest.raises(CommandFailed, match="is not a regular file; choose another place with -o"):
+        write(SupportBundle(), path)
+    assert path.lstat() == before and len(list(tmp_path.iterdir())) == 3

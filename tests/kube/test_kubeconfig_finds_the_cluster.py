@@ -1,4 +1,5 @@
 import base64
+import os
 
 import msgspec
 import pytest
@@ -118,6 +119,15 @@ def test_nothing_found_says_where_it_looked(tmp_path):
 def test_a_missing_explicit_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nope does not exist; check --kubeconfig"):
         kubeconfig.load(tmp_path / "nope", env=NOWHERE)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "pipe", "."], ids=["device", "pipe", "folder"])
+def test_what_is_no_file_is_said_to_be_none(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    path = tmp_path / name
+    for read in (kubeconfig.load, kubeconfig.contexts, kubeconfig.load_contexts):
+        with pytest.raises(ConfigError, match=r"is a device, pipe or directory, not a file; check --kubec"):
+            read(path)
 
 
 def test_missing_credentials_name_cluster_context_and_way_out(tmp_path):

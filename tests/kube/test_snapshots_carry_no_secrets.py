@@ -136,6 +136,16 @@ def test_a_file_that_is_no_snapshot_is_replaced_only_when_told_so(tmp_path, cont
     assert ObjectFile(path).header is not None
 
 
+def test_a_link_is_followed_to_see_what_would_be_lost_and_replaced_alone(tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "link").symlink_to("precious")
+    with pytest.raises(SnapshotError, match="is there and is no snapshot"):
+        take(small_cluster(), tmp_path / "link")
+    take(small_cluster(), tmp_path / "link", replace_any=True)
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert not (tmp_path / "link").is_symlink() and ObjectFile(tmp_path / "link").header is not None
+
+
 def test_an_empty_file_holds_nothing_to_lose(tmp_path):
     (tmp_path / "s.gz").touch()
     take(small_cluster(), tmp_path / "s.gz")

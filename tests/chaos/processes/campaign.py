@@ -63,6 +63,7 @@ class Figures:
     writes: int = 0  # of controllers, but for leases and events
     terms: int = 0  # of leaders
     longest_gap_seconds: float = 0.0
+    longest_vacancy_seconds: float = 0.0  # of those gaps: while a replica was well
     restarts: int = 0
     placements: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -179,6 +180,7 @@ class Campaign:
             self._later = [(when, act) for when, act in self._later if when > now]
             for act in due:
                 act()
+            self.at.judge.look([name for name, line in self.at.lines.items() if line.is_well])
             self.at.revive(0.5, self._limits)
             self.at.company.revive()
             if now >= end:
@@ -218,6 +220,9 @@ class Campaign:
         figures.writes = sum(judge.writes.values())
         figures.terms = sum(len(lease.holders) for lease in judge.leases.values())
         figures.longest_gap_seconds = round(max(lease.longest_gap for lease in judge.leases.values()), 1)
+        figures.longest_vacancy_seconds = round(
+            max(lease.longest_vacancy for lease in judge.leases.values()), 1
+        )
         figures.restarts = self.at.restarts
         figures.placements = self.at.company.jury.placements.written
         figures.seconds = round(time.monotonic() - self._began, 1)

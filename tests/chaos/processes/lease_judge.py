@@ -8,7 +8,7 @@ emptied by somebody who does not hold it.
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,12 @@ _HARMLESS = re.compile(
 )
 # A renewal is heard of a little later than it was carried out, and so is what it is measured against.
 SLACK_SECONDS = 0.25
+DURATION_SECONDS = 15.0  # of a lease, as the flags have it
+# Who looks so late has not run, and neither had those that it looks at.
+LATE_SECONDS = 1.0
+# A replica that is well takes a silent lease after its duration. Three of them: processes also start, find
+# out that their connections are dead, and share a processor.
+VACANT_DURATIONS = 3
 
 
 @dataclass
@@ -34,6 +40,7 @@ class LeaseHistory:
     duration: float = 0.0
     holders: list[str] = field(default_factory=list)  # one after the other
     longest_gap: float = 0.0  # from a holder's last sign to the next one's first
+    longest_vacancy: float = 0.0  # without a sign, while a replica was well all the time
 
     @property
     def transitions(self) -> int:
@@ -50,6 +57,8 @@ class LeaseJudge:
         self.identities: dict[str, str] = {}  # of replicas, in their present life
         self.violations: list[str] = []
         self.writes: Counter[str] = Counter()
+        self._looked_at = clock()
+        self._well_since: dict[str, float] = {}
 
     def asked(self, replica: str, request: ProxiedRequest) -> None:
         if request.method not in WRITES:
@@ -91,6 +100,24 @@ class LeaseJudge:
                 history.holders.append(holder)
         history.holder, history.version, history.uid = holder, version, meta.get("uid") or ""
         history.renewed_at, history.duration = now, float(spec.get("leaseDurationSeconds") or 0)
+
+    def look(self, well: Collection[str]) -> None:
+        """Now and then, with the replicas that run and lack nothing: a lease that was held once is not left
+        to nobody for long while one of those is there to take it."""
+        now = self._clock()
+        if now - self._looked_at > LATE_SECONDS:
+            self._well_since.clear()
+        self._looked_at = now
+        self._well_since = {replica: self._well_since.get(replica, now) for replica in well}
+        for replica, since in self._well_since.items():
+            controller = self._controllers[replica]
+            history = self.leases[controller]
+            if not history.holders:
+                continue
+            vacant = now - max(history.renewed_at, since)
+            history.longest_vacancy = max(history.longest_vacancy, vacant)
+            if vacant > VACANT_DURATIONS * DURATION_SECONDS:
+                self.violations.append(f"{replica} is well for {vacant:.0f} s, and nobody leads {controller}")
 
     def _changed(self, replica: str, history: LeaseHistory, holder: str, silence: float) -> None:
         if not holder:

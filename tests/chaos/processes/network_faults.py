@@ -70,6 +70,10 @@ class NetworkWeather:
     def end(self, active: ActiveTrouble) -> None:
         self._active.remove(active)
 
+    @property
+    def is_fair(self) -> bool:
+        return not self._active
+
     def is_on(self, trouble: Trouble) -> bool:
         return any(active.trouble is trouble for active in self._active)
 

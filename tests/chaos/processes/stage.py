@@ -74,6 +74,13 @@ class Line:
     weather: NetworkWeather
     proxy: FaultProxy
 
+    @property
+    def is_well(self) -> bool:
+        """Runs, lacks nothing, and reaches its API server."""
+        process = self.process
+        starved = process.limits != UNLIMITED
+        return process.is_running and not process.is_stopped and not starved and self.weather.is_fair
+
 
 @dataclass
 class Stage:

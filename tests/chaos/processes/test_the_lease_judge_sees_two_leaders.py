@@ -96,3 +96,28 @@ def test_what_was_refused_was_not_written(court: Court) -> None:
     court.lease("b", "B", status=409)
     court.write("a")
     assert court.judge.violations == []
+
+
+def looked(court: Court, seconds: int, *well: str) -> None:
+    for _ in range(seconds):
+        court.now += 1.0
+        court.judge.look(well)
+
+
+def test_a_lease_that_nobody_takes_although_one_could_is_seen(court: Court) -> None:
+    looked(court, 46, "b")
+    assert court.judge.violations == []
+    looked(court, 1, "b")
+    assert "b is well for 46 s, and nobody leads c" in court.judge.violations[0]
+    assert court.judge.leases["c"].longest_vacancy == 46
+
+
+def test_time_counts_only_while_somebody_is_well(court: Court) -> None:
+    looked(court, 40, "b")
+    looked(court, 1)  # b was killed
+    looked(court, 40, "b")
+    court.lease("b", "B")
+    looked(court, 40, "a")
+    court.now += 100  # this process did not run
+    looked(court, 40, "a")
+    assert court.judge.violations == [] and court.judge.leases["c"].longest_vacancy == 39

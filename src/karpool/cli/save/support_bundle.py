@@ -7,11 +7,9 @@ be had is named in `about.json` with the reason. The file is private, and appear
 
 import asyncio
 import io
-import os
 import tarfile
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from karpool.consolidation.execution.record import selection as moves_in
 from karpool.gpu.records.scale_up_object import SCALEUPS
 from karpool.kube.api.client import Client
 from karpool.kube.errors import KubeError, NotFound
+from karpool.kube.replaced_file import replaced_file
 from karpool.kube.snapshots.redaction import redact
 from karpool.kube.snapshots.writer import ABSENT, take_snapshot
 from karpool.model.kubernetes.api_resources import (
@@ -78,6 +77,8 @@ def support_bundle(cluster: ClusterOptions, output: Path, force: bool, namespace
     """
     if not force and not _may_be_replaced(output):
         raise CommandFailed(f"{output}: is there and is no bundle; choose another place, or add --force")
+    if output.exists() and not output.is_file():
+        raise CommandFailed(f"{output}: is not a regular file; choose another place with -o")
     bundle = asyncio.run(_collect(cluster, namespace, logs))
     for name, reason in bundle.missing.items():
         if reason != ABSENT:
@@ -175,8 +176,8 @@ def _json(value: Any) -> bytes:
 
 def _may_be_replaced(path: Path) -> bool:
     """One that is not there, holds nothing, or that this command wrote."""
-    if not path.exists() or (path.is_file() and not path.stat().st_size):
-        return True
+    if not path.is_file() or not path.stat().st_size:
+        return True  # what is no file is refused when it is written, and not read before: a pipe has no end
     try:
         with tarfile.open(path, mode="r:gz") as archive:
             first = archive.next()
@@ -187,19 +188,11 @@ def _may_be_replaced(path: Path) -> bool:
 
 def write(bundle: SupportBundle, path: Path) -> None:
     """There and complete, or not at all; only the owner may read it. Raises Failed."""
-    part: Path | None = None
     try:
-        handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.", suffix=".part")
-        part = Path(name)
-        with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        with replaced_file(path) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
             for file_name, content in sorted(bundle.files.items()):
                 info = tarfile.TarInfo(f"{FOLDER}{file_name}")
                 info.size, info.mode = len(content), 0o600
                 archive.addfile(info, io.BytesIO(content))
-        part.replace(path)
     except OSError as error:
         raise CommandFailed(f"{path}: {error.strerror}; choose another place with -o") from None
-    finally:
-        if part is not None:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)

@@ -93,7 +93,7 @@ def load(
     files = _files(path, env, home or Path.home())
     present = [file for file in files if file.is_file()]
     if path is not None and not present:
-        raise ConfigError(f"{prefix}kubeconfig {path} does not exist; check --kubeconfig")
+        raise ConfigError(f"{prefix}{_not_a_file(path)}")
     if present:
         merged = merge([read_file(file, prefix) for file in present])
         return _Chooser(merged, prefix).choose(context, cluster)
@@ -109,7 +109,7 @@ def load(
 def load_contexts(path: Path) -> list[ClusterConfig]:
     """One cluster per context of a file, under the context's name. Raises ConfigError."""
     if not path.is_file():
-        raise ConfigError(f"kubeconfig {path} does not exist; check --kubeconfig")
+        raise ConfigError(_not_a_file(path))
     merged = merge([read_file(path, "")])
     return [_Chooser(merged, f"cluster {name}: ").choose(name, name) for name in merged.contexts]
 
@@ -120,8 +120,14 @@ def contexts(
     """The names of all contexts there are; none without a kubeconfig."""
     present = [file for file in _files(path, env, home or Path.home()) if file.is_file()]
     if path is not None and not present:
-        raise ConfigError(f"kubeconfig {path} does not exist; check --kubeconfig")
+        raise ConfigError(_not_a_file(path))
     return list(merge([read_file(file, "") for file in present]).contexts)
+
+
+def _not_a_file(path: Path | str) -> str:
+    """Devices and pipes are not read: they may never end, and a kubeconfig is read more than once."""
+    wrong = "is a device, pipe or directory, not a file" if Path(path).exists() else "does not exist"
+    return f"kubeconfig {path} {wrong}; check --kubeconfig"
 
 
 def _files(path: Path | str | None, env: Mapping[str, str], home: Path) -> list[Path]:

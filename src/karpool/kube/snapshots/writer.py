@@ -7,10 +7,8 @@ server lacks or forbids is noted, not fatal. Reading is `reader`.
 """
 
 import gzip
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -22,6 +20,7 @@ from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
 from karpool.kube.api.reader import EXPIRED_LIST_TRIES, PAGE_SIZE
 from karpool.kube.errors import Denied, Gone, KubeError, NotFound, SnapshotError, StatusError
+from karpool.kube.replaced_file import replaced_file
 from karpool.kube.snapshots.reader import (
     ABSENT,
     FORMAT,
@@ -218,25 +217,11 @@ def _may_be_replaced(path: Path) -> bool:
 
 @contextmanager
 def _written(path: Path) -> Iterator[_Writer]:
-    """A file that is there, complete and durable, or not at all. Only the owner may read it."""
-    if path.exists() and not path.is_file():
-        raise SnapshotError(f"{path}: is not a regular file; choose another place with -o")
     try:
-        handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.", suffix=".part")
-    except OSError as error:
-        raise _not_written(path, error) from None
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "w+b") as file:
+        with replaced_file(path) as file:
             yield _Writer(file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
     except OSError as error:
         raise _not_written(path, error) from None
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def _not_written(path: Path, error: OSError) -> SnapshotError:
