@@ -64,6 +64,23 @@ def test_requests_suffer_while_the_fault_lasts(fault: str) -> None:
     assert play(fault, story) == [True, False, True]
 
 
+def test_answers_to_writes_are_lost_and_the_writes_are_not() -> None:
+    async def story(fleet: EmbeddedFleet) -> list[bool]:
+        client = impatient(fleet, "someone")
+        await asyncio.sleep(15)
+        reads = await works(fleet)
+        with pytest.raises(KubeError):
+            await client.create(CONFIGMAPS, {"metadata": {"name": "a", "namespace": "default"}})
+        written = {
+            item["metadata"]["name"] for item in (await impatient(fleet, "other").list(CONFIGMAPS)).items
+        }
+        await asyncio.sleep(30)
+        await client.create(CONFIGMAPS, {"metadata": {"name": "b", "namespace": "default"}})
+        return [reads, "a" in written]
+
+    assert play("loseAnswers: {component: someone}", story) == [True, True]
+
+
 def test_a_crashed_component_comes_back_when_the_fault_is_over() -> None:
     async def story(fleet: EmbeddedFleet) -> list[bool]:
         seen = []

@@ -150,6 +150,7 @@ class FaultSpec(_Part, frozen=True):
     api_errors: ApiErrors | None = None
     api_delay: ApiDelay | None = None
     api_hang: Requests | None = None
+    lose_answers: Requests | None = None  # of writes, where no method is named
     cut_watches: Watches | None = None
     lose_events: Watches | None = None
     repeat_events: Watches | None = None

@@ -22,9 +22,9 @@ def overrides(policies: Sequence[PolicyName], thresholds: Sequence[int]) -> list
     if not policies and not thresholds:
         return [NO_OVERRIDE]
     variants: list[PolicyOverride] = []
-    scored = (PolicyName.BALANCED,) if thresholds and PolicyName.BALANCED not in policies else ()
-    for policy in (*policies, *scored):
-        if policy is PolicyName.BALANCED:
+    is_named = any(policy.is_scored for policy in policies)
+    for policy in (*policies, *((PolicyName.BALANCED,) if thresholds and not is_named else ())):
+        if policy.is_scored:
             variants += [PolicyOverride(policy, k) for k in thresholds] or [PolicyOverride(policy)]
         else:
             variants.append(PolicyOverride(policy))
@@ -34,7 +34,7 @@ def overrides(policies: Sequence[PolicyName], thresholds: Sequence[int]) -> list
 def label_of(override: PolicyOverride) -> str:
     if override.name is None:
         return "as the pools say"
-    if override.name is PolicyName.BALANCED:
+    if override.name.is_scored:
         return (
             f"{override.name} k={override.k if override.k is not None else f'annotation, else {DEFAULT_K}'}"
         )

@@ -122,7 +122,7 @@ class OnePolicyOptions(PlanningOptions, frozen=True):
 
     def problems(self) -> Iterator[Invalid | str]:
         yield from super().problems()
-        if self.threshold and self.policy not in (None, PolicyName.BALANCED):
+        if self.threshold and self.policy is not None and not self.policy.is_scored:
             yield f"--threshold is for --policy Balanced, not for {self.policy}"
 
     @property

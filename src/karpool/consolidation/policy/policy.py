@@ -24,6 +24,11 @@ class PolicyName(StrEnum):
     WHEN_EMPTY_OR_UNDERUTILIZED = "WhenEmptyOrUnderutilized"
     BALANCED = "Balanced"
 
+    @property
+    def is_scored(self) -> bool:
+        """Whether moves are approved by their score, against a threshold."""
+        return self is PolicyName.BALANCED
+
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationPolicy:
@@ -40,7 +45,7 @@ class ConsolidationPolicy:
 
     @property
     def is_scored(self) -> bool:
-        return self.name is PolicyName.BALANCED
+        return self.name.is_scored
 
     @property
     def moves_pods(self) -> bool:
