@@ -299,3 +299,17 @@ def test_every_refusal_has_its_line_in_the_table(file, capsys: Capture) -> None:
     shown = capsys.readouterr().out
     assert "1 node: insufficient cpu" in shown
     assert "1 node: untolerated taint team=red:NoSchedule" in shown
+
+
+def test_it_is_said_who_would_have_to_go(file, capsys: Capture) -> None:
+    holder = waiting("holder", cpu="3")
+    holder["spec"] |= {"nodeName": "n1", "priority": -5}
+    holder["status"] = {"phase": "Running"}
+    path = file(node("n1", cpu="4"), holder, waiting("stuck", cpu="2"))
+
+    _, shown = explain(capsys, path)
+    run(["explain", "pod", "stuck", "--snapshot", path], "karpool")
+
+    going = [{"pod": "default/holder", "priority": -5, "why": "has a lower priority"}]
+    assert shown["wouldFitWithout"] == {"node": "n1", "pods": going, "isCut": False}
+    assert "WOULD FIT ON n1 IF THESE WENT" in capsys.readouterr().out

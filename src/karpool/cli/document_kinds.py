@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from karpool.cli.inspect.explain_node import NodeExplanation
 from karpool.cli.inspect.top import NodeUsage
 from karpool.cli.output.text import API_VERSION
+from karpool.consolidation.planning.device_freeing import DeviceFreeing
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move, RejectedMove
 from karpool.consolidation.planning.plan_file import COMPARISON
 from karpool.consolidation.planning.plan_file import KIND as PLAN
@@ -44,6 +45,7 @@ _PLAN = {
 _PLAN_BODY = extended(
     ConsolidationPlan,
     **_PLAN,
+    **{"freedDevices?": DeviceFreeing},
     moves=[extended(Move, **_MOVE_SUMS)],
     rejected=[extended(RejectedMove, move=extended(Move, **_MOVE_SUMS))],
 )

@@ -377,6 +377,12 @@ class ClusterRoom:
         self._dra.drop(kind, key)
         self._changed()
 
+    def leave_out_claims(self, pods: frozenset[str]) -> None:
+        """Those that only these pods (uids) have, for a what-if; an empty set brings them back."""
+        if self._dra is not None:
+            self._dra.leave_out(pods)
+            self._changed()
+
     def close_dra(self, kind: str, key: ObjectKey, reason: str) -> None:
         """One that cannot be read."""
         assert self._dra is not None

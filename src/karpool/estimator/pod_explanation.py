@@ -14,6 +14,7 @@ from karpool.cluster.pods.volume_store import PodVolume
 from karpool.cluster.pods.waiting_store import waiting_since
 from karpool.cluster.snapshot import Snapshot
 from karpool.estimator.capacity import CapacityAnalyzer, CapacityPlace, CapacityReport, PlaceOutlook
+from karpool.estimator.departures import Departures
 from karpool.estimator.pending_demand import demands, largest_first, without_topology
 from karpool.estimator.providers.karpenter import KarpenterProvider
 from karpool.estimator.providers.packed_capacity import IN_FLIGHT
@@ -150,6 +151,7 @@ class PodExplanation:
     resource_claims: tuple[str, ...]  # what is in the way of them
     quotas: tuple[QuotaNote, ...]
     report: CapacityReport
+    would_fit_without: Departures | None = None  # who would have to go; None: nobody looked, or it fits
 
 
 def explain_pod(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import click
@@ -26,7 +27,8 @@ from karpool.cluster import kinds
 from karpool.cluster.aspects import Aspect
 from karpool.cluster.changes import PutDropSink
 from karpool.cluster.snapshot import Snapshot
-from karpool.estimator.pod_explanation import PodExplanation, waiting_pod_explained
+from karpool.estimator.departures import find_departures
+from karpool.estimator.pod_explanation import PodExplanation, PodVerdict, waiting_pod_explained
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.kube.watched import WatchedKind
 from karpool.manager.options import Options, option
@@ -36,6 +38,8 @@ from karpool.model.kubernetes.event import KubeEvent
 from karpool.scheduler.cycle.what_if import listed
 from karpool.scheduler.promises.promise import PromiseLifetime
 
+# Verdicts on pods that no node takes as things are.
+_WAITING = (PodVerdict.NOWHERE, PodVerdict.NODE_CAN_COME, PodVerdict.NODE_COMES, PodVerdict.CANNOT_TELL)
 _POD_ASPECTS = ASPECTS | Aspect.RECORDS
 
 
@@ -89,7 +93,7 @@ def _key(name: str, options: PodOptions, cluster: ClusterOptions) -> ObjectKey:
 async def _explained(
     key: ObjectKey, options: PodOptions, market: MarketOptions, cluster: ClusterOptions
 ) -> tuple[PodAnswer, Snapshot, LoadedCluster]:
-    picture = capacity_picture(market, keeps_namespace=key.namespace, aspects=_POD_ASPECTS)
+    picture = capacity_picture(market, keeps_namespace=None, aspects=_POD_ASPECTS)
     events: list[KubeEvent] = []
     sink: PutDropSink[KubeEvent] = PutDropSink(lambda _, event: events.append(event), lambda _: None)
     about = ListOptions(key.namespace, field_selector=f"involvedObject.name={key.name}")
@@ -98,7 +102,8 @@ async def _explained(
     state, now = picture.cluster, picture.clock.now()
     pod = state.kept_pods.get(key)
     if pod is None:
-        raise CommandFailed(no_such_pod(key.namespace, key.name, state.kept_pods, loaded.name))
+        near = {other: pod for other, pod in state.kept_pods.items() if other.namespace == key.namespace}
+        raise CommandFailed(no_such_pod(key.namespace, key.name, near, loaded.name))
     workload = Workload([WorkloadComponent("pod", pod, 1)], [] if pod.spec.node_name else [key])
     needs = requirements_of(workload, state, loaded.closed)
     volumes = state.room.volumes_of(pod)
@@ -114,6 +119,10 @@ async def _explained(
         volumes=volumes,
         events=events,
     )
+    if explanation.verdict in _WAITING:
+        priority = pod.spec.priority or 0
+        going = find_departures(state, state.kept_pods, needs[0].shape, priority, now)
+        explanation = replace(explanation, would_fit_without=going)
     answer = PodAnswer(
         loaded.name,
         explanation,

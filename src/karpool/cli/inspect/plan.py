@@ -18,6 +18,7 @@ from karpool.cluster.cluster import Cluster
 from karpool.consolidation.bound.certificate import certified
 from karpool.consolidation.execution.stop_switch import StopSwitch
 from karpool.consolidation.planning.comparison import PlanAlternative, label_of, overrides
+from karpool.consolidation.planning.device_freeing import DeviceFreeing, free_devices
 from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.consolidation.planning.plan_file import COMPARISON, KIND, SavedPlan, to_document
 from karpool.consolidation.planning.planner import plan_consolidation
@@ -25,6 +26,8 @@ from karpool.consolidation.policy.options import PlanOptions
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ASPECTS, ClusterView, view_of
 from karpool.kube.clock import RealClock
+from karpool.model.documents import document_of
+from karpool.model.kubernetes.pod import Pod
 from karpool.provisioning.market_file import market_of
 
 
@@ -36,6 +39,7 @@ class PlannedCluster:
     now: float
     loaded: LoadedCluster
     price_gaps: Sequence[str] = ()
+    freeing: DeviceFreeing | None = None  # where it was asked for
 
     @property
     def cluster(self) -> str:
@@ -62,7 +66,9 @@ def plan(
     if click.get_current_context().invoked_subcommand is not None:
         return
     planned_cluster = asyncio.run(
-        load_planned_cluster(cluster, options.region, options.catalogue, options.contract)
+        load_planned_cluster(
+            cluster, options.region, options.catalogue, options.contract, free=options.free_devices
+        )
     )
     if not planned_cluster.view.machines:
         note(f"there are no nodes in {planned_cluster.cluster}; is that the cluster you mean?")
@@ -79,7 +85,7 @@ def plan(
         )
         for override in overrides(options.policies, options.thresholds)
     ]
-    emit(render(alternatives, options, planned_cluster.cluster, output))
+    emit(render(alternatives, options, planned_cluster.cluster, output, planned_cluster.freeing))
     for gap in planned_cluster.price_gaps:
         if output in ("table", "wide"):
             emit(f"no price: {gap}")
@@ -108,24 +114,58 @@ def planned(planned_cluster: PlannedCluster, settings: PlanSettings) -> Consolid
 
 
 async def load_planned_cluster(
-    cluster: ClusterOptions, region: str, catalogue: Path | None = None, contract: Path | None = None
+    cluster: ClusterOptions,
+    region: str,
+    catalogue: Path | None = None,
+    contract: Path | None = None,
+    *,
+    free: bool = False,
 ) -> PlannedCluster:
-    picture = Cluster(ASPECTS, market=market_of(catalogue, region, contract))
+    """`free`: also with what could be done so that devices are free."""
+    market = market_of(catalogue, region, contract)
+    picture = Cluster(ASPECTS, market=market, keeps=_has_node if free else None)
     switch = StopSwitch()
     loaded = await load_cluster(cluster, picture, (switch.watch,))
     now = RealClock().now() if loaded.as_of is None else loaded.as_of
     view = view_of(picture.snapshot(now), now, stop=switch.reason(), problems=loaded.problems)
-    return PlannedCluster(view, now, loaded, picture.market.gaps())
+    freeing = free_devices(picture, picture.kept_pods, now) if free else None
+    return PlannedCluster(view, now, loaded, picture.market.gaps(), freeing)
 
 
-def render(alternatives: Sequence[PlanAlternative], options: PlanOptions, cluster: str, output: str) -> str:
+def _has_node(pod: Pod) -> bool:
+    return bool(pod.spec.node_name)
+
+
+def render(
+    alternatives: Sequence[PlanAlternative],
+    options: PlanOptions,
+    cluster: str,
+    output: str,
+    freeing: DeviceFreeing | None = None,
+) -> str:
+    """`freeing` is of the cluster, whatever the policy."""
+    text = _rendered(alternatives, options, cluster, output, freeing)
+    if freeing is None or output not in ("table", "wide"):
+        return text
+    return f"{text}\n\n{plan_text.freed_devices(freeing, wide=output == 'wide')}"
+
+
+def _rendered(
+    alternatives: Sequence[PlanAlternative],
+    options: PlanOptions,
+    cluster: str,
+    output: str,
+    freeing: DeviceFreeing | None,
+) -> str:
     if output == "html":
         return plan_html.report(alternatives, cluster)
     if output == "markdown":
         return plan_markdown.report(alternatives, cluster)
     if output in ("json", "yaml"):
+        freed = {} if freeing is None else {"freedDevices": document_of(freeing)}
         documents = [
             to_document(SavedPlan(plan_alternative.plan, options.saved(plan_alternative.override), cluster))
+            | freed
             for plan_alternative in alternatives
         ]
         if len(alternatives) == 1:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from karpool.cli.output.text import columns, pluralize, printable
 from karpool.consolidation.planning.comparison import PlanAlternative
+from karpool.consolidation.planning.device_freeing import DeviceFreeing
 from karpool.consolidation.planning.plan import (
     ClusterTotals,
     ConsolidationPlan,
@@ -50,6 +51,25 @@ def _parts(plan: ConsolidationPlan, wide: bool, cluster: str) -> Iterator[str]:
         f"{_names(considered.nodes, wide)}"
         for considered in plan.not_looked_at
     )
+
+
+def freed_devices(freeing: DeviceFreeing, *, wide: bool) -> str:
+    """What could be moved; nobody moves it."""
+    moves = [
+        (device.node, device.device, move.pod, move.to_node, move.to_device)
+        for device in freeing.freed
+        for move in device.moves
+    ]
+    kept = [(device.node, device.device, device.why) for device in freeing.kept]
+    parts = [f"{pluralize(len(freeing.freed), 'device')} could be free if shares moved; `apply` moves none"]
+    if moves:
+        header = ("NODE", "DEVICE", "SHARE OF", "HAS ROOM ON", "DEVICE THERE")
+        parts.append(_titled("SHARES THAT COULD MOVE", _cut((header, moves), wide)))
+    if kept:
+        parts.append(_titled("DEVICES THAT STAY SHARED", _cut((("NODE", "DEVICE", "WHY"), kept), wide)))
+    if freeing.not_looked_at:
+        parts.append(f"not looked at: {pluralize(freeing.not_looked_at, 'device')} with more holders")
+    return "\n\n".join(parts)
 
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]

@@ -6,6 +6,7 @@ from typing import Any
 
 from karpool.cli.output.capacity_text import report_document
 from karpool.cli.output.text import NONE, columns, pluralize, printable
+from karpool.estimator.departures import Departures
 from karpool.estimator.pod_explanation import ComingNode, PodExplanation, PodRemark, PodVerdict, PoolOffer
 from karpool.estimator.pod_sentences import arrival, next_step
 from karpool.gpu.records.scale_up_record import MEANS, ScaleUpRecord
@@ -62,6 +63,8 @@ def _lines(answer: PodAnswer) -> Iterator[str]:
     if pod.verdict is PodVerdict.RUNS:
         return
     yield from _existing(pod)
+    if pod.would_fit_without is not None:
+        yield from _departures(pod.would_fit_without)
     if pod.offers:
         yield from _titled("NEW NODES", _pools(pod.offers))
     elif pod.verdict is not PodVerdict.FITS:
@@ -91,6 +94,20 @@ def _existing(pod: PodExplanation) -> Iterator[str]:
     yield from _titled(title, table)
     if sum(obstacle.nodes for obstacle in pod.obstacles) > pod.nodes:
         yield "(a node with several reasons is counted under each)"
+
+
+def _departures(departures: Departures) -> Iterator[str]:
+    cut = "; not every set of pods was tried, fewer may do" if departures.is_cut else ""
+    if departures.node:
+        table = columns(
+            ("POD", "PRIORITY", "IT"),
+            ((gone.pod, str(gone.priority), gone.why) for gone in departures.pods),
+        )
+        yield from _titled(f"WOULD FIT ON {printable(departures.node)} IF THESE WENT{cut}", table)
+    elif departures.is_cut:
+        yield "whether it would fit if other pods went was not found out: not every set was tried"
+    else:
+        yield "it would fit nowhere even if every pod went that may go"
 
 
 def _pools(offers: Sequence[PoolOffer]) -> str:

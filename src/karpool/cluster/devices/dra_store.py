@@ -7,6 +7,7 @@ a kind that may not be listed at all.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from karpool.cluster.changes import WHOLE_KIND
@@ -39,6 +40,7 @@ class DraStore:
         self._claims: dict[str, DraClaim] = {}
         self._templates: dict[str, ClaimSpec] = {}
         self._unreadable: set[tuple[str, str]] = set()  # kind and name of what may hold or close any device
+        self._gone: frozenset[str] = frozenset()  # uids of pods that are thought away
         self._stock: DeviceStock | None = None
         self._state: DraState | None = None
 
@@ -50,8 +52,15 @@ class DraStore:
             self._stock = stock_of(list(self._compiled.values()), list(self._classes.values()))
             self._state = None
         if self._state is None:
-            self._state = state_of(self._stock, self._claims.values(), dict(self._templates))
+            claims = (_without(claim, self._gone) for claim in self._claims.values())
+            held = [claim for claim in claims if claim is not None]
+            self._state = state_of(self._stock, held, dict(self._templates))
         return self._state
+
+    def leave_out(self, pods: frozenset[str]) -> None:
+        """As if these pods (uids) were gone: their own claims go with them, and a claim that nobody else
+        has reserved is given back."""
+        self._gone, self._state = pods, None
 
     def put(self, kind: str, key: ObjectKey, obj: Any) -> None:
         self._unreadable.discard((kind, str(key)))
@@ -126,6 +135,16 @@ class DraStore:
             return False
         self._problems.clear(kind, str(key))
         return True
+
+
+def _without(claim: DraClaim, pods: frozenset[str]) -> DraClaim | None:
+    if not pods:
+        return claim
+    if any(owner.controller and owner.uid in pods for owner in claim.owners):
+        return None
+    if claim.reserved_for and all(uid in pods for _, uid in claim.reserved_for):
+        return replace(claim, allocation=None, reserved_for=())
+    return claim
 
 
 def _plausible(slice_: DeviceSlice) -> DeviceSlice:

@@ -103,11 +103,14 @@ class PlanOptions(PlanningOptions, frozen=True):
         tuple[int, ...], option(f"{_K} Repeat to compare.", flag="threshold", least=1, most=LARGEST_K)
     ] = ()
     heed_budgets: _HeedBudgets = True
+    free_devices: Annotated[
+        bool, option("Also show which shares of GPUs could move to free whole GPUs (tables, JSON, YAML).")
+    ] = False
 
     def saved(self, override: PolicyOverride) -> dict[str, Any]:
         """As a plan of this policy carries them."""
         fields: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
-        for name in ("catalogue", "contract", "policies", "thresholds"):
+        for name in ("catalogue", "contract", "policies", "thresholds", "free_devices"):
             del fields[name]
         return {**fields, "policy": str(override.name or ""), "threshold": override.k or 0}
 

@@ -10,7 +10,7 @@ All arrays are per node, read-only, and aligned with `names`.
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -184,6 +184,14 @@ class Room(ABC):
         """As if these pods were on their nodes already."""
         some = tuple(placement for placement in placements if placement.count)
         return ReservedRoom(self, some) if some else self
+
+    def closing(self, devices: Collection[str]) -> "Room":
+        """As if nobody got any more of these devices."""
+        closed = ReservedRoom(self, ())
+        if self.devices is not None:
+            rows = np.array([name in devices for name in self.devices.names], dtype=np.bool_)
+            closed.devices = replace(self.devices, closed=self.devices.closed | rows)
+        return closed
 
     def plus(self, nodes: Iterable[NodeRow]) -> "Room":
         """As if these nodes had joined; raises Invalid for a name that is taken."""

@@ -1,0 +1,196 @@
+"""Which shares could move so that whole devices are free again. Said, not done.
+
+A share moves with its pod, and where the pod comes back its own scheduler decides: what is shown is that
+there is room, on devices that others share already. Devices are tried from the one with the fewest holders; a
+device that has received a share stays. Only pods move whose owner brings them back, that may be disturbed,
+and that their disruption budgets let go, all of them at once.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from karpool.cluster.cluster import Cluster
+from karpool.cluster.departures import departed
+from karpool.cluster.devices.device_store import DeviceUse
+from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.pod import Pod
+from karpool.model.kubernetes.pod_disruption import (
+    CompiledPdb,
+    blocking_budget,
+    is_daemon,
+    is_evictable,
+    is_protected,
+    running_seconds,
+)
+from karpool.model.kubernetes.pod_shape import PodShape, shape_of
+from karpool.packing.counting.count import fits
+from karpool.packing.tables.room import PodPlacement, Room
+
+# Devices that are looked at, each with its holders; a longer list is for a program, and takes seconds.
+DEVICES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMove:
+    pod: str
+    to_node: str
+    to_device: str
+
+
+@dataclass(frozen=True, slots=True)
+class FreedDevice:
+    node: str
+    device: str
+    moves: tuple[ShareMove, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDevice:
+    """One that others share, and why it stays so."""
+
+    node: str
+    device: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFreeing:
+    """`not_looked_at`: devices beyond the bound."""
+
+    freed: tuple[FreedDevice, ...] = ()
+    kept: tuple[KeptDevice, ...] = ()
+    not_looked_at: int = 0
+
+
+def free_devices(cluster: Cluster, pods: Mapping[ObjectKey, Pod], now: float) -> DeviceFreeing:
+    """`pods` are those that have a node, as the cluster keeps them."""
+    return _Freeing(cluster, pods, now).result()
+
+
+class _Freeing:
+    def __init__(self, cluster: Cluster, pods: Mapping[ObjectKey, Pod], now: float) -> None:
+        self._cluster, self._now = cluster, now
+        self._pods = {str(key): pod for key, pod in pods.items()}
+        snapshot = cluster.snapshot(now)
+        self._budgets: Sequence[CompiledPdb] = snapshot.budgets
+        uses = [use for shared in snapshot.devices.values() for use in shared]
+        self._shared = sorted((use for use in uses if use.holders), key=_effort)
+        self._closed = {use.device.name for use in uses if not use.holders}  # nothing goes onto empty ones
+        self._received: set[str] = set()
+        self._left: set[str] = set()
+        self._moved: list[tuple[Pod, PodPlacement]] = []
+        self._going: Counter[CompiledPdb] = Counter()
+
+    def result(self) -> DeviceFreeing:
+        freed: list[FreedDevice] = []
+        kept: list[KeptDevice] = []
+        for use in self._shared[:DEVICES_MAX]:
+            outcome = self._free(use)
+            if isinstance(outcome, str):
+                kept.append(KeptDevice(use.device.node, use.device.name, outcome))
+            else:
+                freed.append(FreedDevice(use.device.node, use.device.name, outcome))
+        return DeviceFreeing(tuple(freed), tuple(kept), max(len(self._shared) - DEVICES_MAX, 0))
+
+    def _free(self, use: DeviceUse) -> tuple[ShareMove, ...] | str:
+        """The moves, or why it stays."""
+        name = use.device.name
+        if name in self._received:
+            return "it receives shares of others"
+        if use.closed:
+            return "what its holders have cannot be told"
+        holders: list[Pod] = []
+        for key in use.holders:
+            if key in self._left:
+                continue  # with another of its devices
+            pod = self._pods.get(key)
+            if pod is None:
+                return f"{key} cannot be read"
+            if why := self._why_it_stays(pod):
+                return f"{key} {why}"
+            holders.append(pod)
+        if why := self._over_budget(holders):
+            return why
+        placed = self._places(name, holders)
+        if isinstance(placed, str):
+            return placed
+        self._closed.add(name)
+        self._moved += placed
+        self._left.update(map(_key, holders))
+        self._going.update(budget for pod in holders for budget in self._selecting(pod))
+        self._received.update(device for _, placement in placed for device in placement.devices)
+        names = self._cluster.snapshot(self._now).room.names
+        return tuple(
+            ShareMove(_key(pod), names[placement.node], ", ".join(placement.devices))
+            for pod, placement in placed
+        )
+
+    def _why_it_stays(self, pod: Pod) -> str:
+        if is_daemon(pod) or not any(owner.controller for owner in pod.metadata.owner_references or ()):
+            return "has no owner that would bring it back elsewhere"
+        if not is_evictable(pod, protected=is_protected(pod, running_seconds(pod, self._now))):
+            return "must not be disturbed"
+        if pod.spec.resource_claims:
+            return "has resource claims, which are not planned here"
+        return ""
+
+    def _selecting(self, pod: Pod) -> list[CompiledPdb]:
+        return [budget for budget in self._budgets if budget.selects(pod)]
+
+    def _over_budget(self, holders: Sequence[Pod]) -> str:
+        going = Counter(self._going)
+        for pod in holders:
+            if blocked := blocking_budget(pod, self._budgets):
+                return f"{_key(pod)}: {blocked}"
+            for budget in self._selecting(pod):
+                going[budget] += 1
+                if going[budget] > budget.disruptions_allowed:
+                    return f"disruption budget {budget.name} lets {budget.disruptions_allowed} go at once"
+        return ""
+
+    def _places(self, name: str, holders: Sequence[Pod]) -> list[tuple[Pod, PodPlacement]] | str:
+        """Where each would have room, the largest first; all or none."""
+        leaving = [*holders, *(pod for pod, _ in self._moved)]
+        with departed(self._cluster, leaving, self._now) as snapshot:
+            room = snapshot.room.closing({*self._closed, name})
+            room = room.minus([placement for _, placement in self._moved])
+            placed: list[tuple[Pod, PodPlacement]] = []
+            for shape, pod in sorted(((shape_of(pod), pod) for pod in holders), key=_size, reverse=True):
+                placement = _place(room, shape)
+                if placement is None:
+                    return f"{_key(pod)} has room on no device that others share"
+                placed.append((pod, placement))
+                room = room.minus([placement])
+        return placed
+
+
+def _key(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.name}"
+
+
+def _place(room: Room, shape: PodShape) -> PodPlacement | None:
+    """On the node where the devices leave the fewest such shares: what is nearly full fills up first."""
+    counts = fits(room, shape)
+    rows = np.flatnonzero(counts > 0).tolist()
+    if not rows or room.devices is None:
+        return None
+    row = min(rows, key=lambda row: (int(counts[row]), room.names[row]))
+    before, after = room.devices, room.minus([PodPlacement(row, shape)]).devices
+    assert after is not None
+    taken = np.flatnonzero(after.users > before.users).tolist()
+    return PodPlacement(row, shape, 1, tuple(before.names[device] for device in taken))
+
+
+def _effort(use: DeviceUse) -> tuple[int, int, str, str]:
+    """Few holders of little first: most is won for the least."""
+    capacity = use.device.capacity.vram_bytes if use.device.capacity is not None else 0
+    return (len(use.holders), capacity - use.left.vram_bytes, use.device.node, use.device.name)
+
+
+def _size(entry: tuple[PodShape, Pod]) -> tuple[int, int, str]:
+    shape, pod = entry
+    share = shape.devices.share if shape.devices is not None else None
+    return (share.vram_bytes if share else 0, dict(shape.requests).get("cpu", 0), pod.name)
