@@ -15,13 +15,14 @@ None: an unknown memory is not zero, and not the memory of another card. Pure.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from karpool.model.devices.device_registers import DEVICES_MAX, RegisteredDevice, read_hami, read_volcano
 from karpool.model.devices.gpu_models import GpuModel, find_model
 from karpool.model.kubernetes.meta import Labels
+from karpool.model.kubernetes.node import INSTANCE_TYPE
 
 MIB = 2**20
 NVIDIA_PLUGIN, AMD_PLUGIN, HAMI, VOLCANO = (
@@ -47,12 +48,16 @@ _SHARING, _MIG_STATE = "nvidia.com/gpu.sharing-strategy", "nvidia.com/mig.config
 _WHOLE, _RENAMED, _MIG = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-"
 _MIG_PRODUCT = re.compile(r".+-MIG-(?P<profile>[0-9]+g\.[0-9]+gb[^-]*)(?:-SHARED)?\Z")
 _NOS_SLICE = re.compile(r"nvidia\.com/gpu-(?P<gigabytes>[0-9]{1,4})gb\Z")
-KARPENTER_NAME = re.compile(r"karpenter\.[^/]+/(instance|sku)-gpu-name\Z")
-KARPENTER_MEMORY = re.compile(r"karpenter\.[^/]+/(instance|sku)-gpu-memory\Z")
+# EKS Auto Mode has Karpenter's labels under a name of its own.
+KARPENTER_NAME = re.compile(r"(karpenter\.[^/]+|eks\.amazonaws\.com)/(instance|sku)-gpu-name\Z")
+KARPENTER_MEMORY = re.compile(r"(karpenter\.[^/]+|eks\.amazonaws\.com)/(instance|sku)-gpu-memory\Z")
+_ACCELERATOR_NAME = re.compile(r"(karpenter\.[^/]+|eks\.amazonaws\.com)/instance-accelerator-name\Z")
 _GKE = "cloud.google.com/gke-"
 _AMD_WHOLE = "amd.com/gpu"
 _AMD_PARTITION = re.compile(r"amd\.com/(?P<mode>[a-z]+_nps[0-9]+)\Z")
 _AMD_VRAM = re.compile(r"(?P<gib>[0-9]{1,5})G\Z")
+# As the labeller was released, and as its newer form writes it.
+_AMD_MODES = ("amd.com/compute-memory-partition", "amd.com/gpu.compute-memory-partition")
 _AMD_PARTS = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}  # of a card of the MI300 family
 _CHANGING = frozenset(("pending", "rebooting"))
 
@@ -106,20 +111,26 @@ def inventory_of(
     """`allocatable` in units."""
     if any(units > DEVICES_MAX * 128 for name, units in allocatable.items() if _is_accelerator(name)):
         return NodeInventory(problem="status.allocatable counts more devices than a machine can have")
-    for vendor, key in _HAMI_REGISTERS.items():
-        if key in annotations:
-            return _hami(vendor, annotations[key], key, allocatable)
+    registers = [(vendor, key) for vendor, key in _HAMI_REGISTERS.items() if key in annotations]
+    if registers:
+        return _joined(_hami(vendor, annotations[key], key, allocatable) for vendor, key in registers)
     if _VOLCANO_REGISTER in annotations:
         return _volcano(annotations[_VOLCANO_REGISTER], allocatable)
+    return _joined(read(labels, allocatable) for read in (_nvidia, _amd, _neuron, _tpu, _gaudi))
+
+
+def _joined(parts: Iterable[NodeInventory]) -> NodeInventory:
     groups: list[DeviceGroup] = []
     physical: int | None = 0
-    for read in (_nvidia, _amd, _neuron, _tpu, _gaudi):
-        part = read(labels, allocatable)
+    problems: list[str] = []
+    for part in parts:
         groups.extend(part.groups)
+        problems += filter(None, (part.problem,))
         physical = (
             None if physical is None or part.physical_devices is None else physical + part.physical_devices
         )
-    return NodeInventory(tuple(groups), physical) if groups or physical != 0 else EMPTY
+    whole = NodeInventory(tuple(groups), physical, "; ".join(problems))
+    return whole if groups or physical != 0 or problems else EMPTY
 
 
 def _is_accelerator(name: str) -> bool:
@@ -186,7 +197,7 @@ def _whole(labels: Labels, allocatable: Mapping[str, int], card: _Card) -> Devic
         or 1
     )
     shared = clients > 1
-    profile = _single_profile(labels)
+    profile = _profile_name(_single_profile(labels), card.model)
     mig = card.model.profile(profile) if card.model is not None else None
     told = _number(labels.get(_MEMORY, "")) if profile else card.memory_mib
     share = 1.0 if not profile else _share(card.model, profile)
@@ -361,7 +372,7 @@ def _amd(labels: Labels, allocatable: Mapping[str, int]) -> NodeInventory:
     size = _AMD_VRAM.match(vram)
     memory = int(size["gib"]) * 1024 if size is not None else None
     model = find_model(name, memory or 0) if name else None
-    mode = labels.get("amd.com/gpu.compute-memory-partition", "")
+    mode = next((labels[key] for key in _AMD_MODES if key in labels), "")
     groups = []
     for resource in sorted(allocatable):
         named = _AMD_PARTITION.match(resource)
@@ -369,6 +380,8 @@ def _amd(labels: Labels, allocatable: Mapping[str, int]) -> NodeInventory:
             groups.append(
                 _amd_group(resource, allocatable[resource], named["mode"] if named else mode, model, memory)
             )
+    if model is None and (product := labels.get("amd.com/gpu.product-name", "")):
+        groups = [replace(group, model=product) for group in groups]
     physical = sum(group.devices // _AMD_PARTS.get(group.profile.partition("_")[0], 1) for group in groups)
     return NodeInventory(tuple(groups), physical)
 
@@ -397,16 +410,31 @@ def _amd_group(
     )
 
 
+# What machines of a family have, where no label names it.
+_NEURON_FAMILIES = {
+    "inf1": "inferentia",
+    "inf2": "inferentia2",
+    "trn1": "trainium",
+    "trn1n": "trainium",
+    "trn2": "trainium2",
+    "trn2u": "trainium2",
+}
+
+
 def _neuron(labels: Labels, allocatable: Mapping[str, int]) -> NodeInventory:
     """`neuroncore` counts the same devices by core, `neurondevice` is an older name of `neuron`."""
     prefix = "aws.amazon.com/neuron"
-    name = labelled(labels, re.compile(r"karpenter\.[^/]+/instance-accelerator-name\Z"))
+    family = labels.get(INSTANCE_TYPE, "").partition(".")[0]
+    name = labelled(labels, _ACCELERATOR_NAME) or _NEURON_FAMILIES.get(family, "")
     model = find_model(name) if name else None
     resource = next((key for key in (prefix, f"{prefix}device") if allocatable.get(key, 0) > 0), "")
     devices = allocatable.get(resource, 0)
     cores = allocatable.get(f"{prefix}core", 0)
     if not resource and cores > 0 and model is not None and model.cores:
         resource, devices = f"{prefix}core", -(-cores // model.cores)
+    if not resource and cores > 0:  # how many devices they are of is not told
+        group = DeviceGroup(f"{prefix}core", cores, cores, NEURON, "AWS", compute_share=None, model=name)
+        return NodeInventory((replace(group, cores_per_device=1),), None)
     if devices <= 0:
         return EMPTY
     per_device = model.cores if model is not None else cores // devices
