@@ -231,12 +231,27 @@ class BuiltCluster:
                 name = pod.pod.partition("/")[2]
                 self._pod(name, node, self._template_of[name])
             for gone in move.nodes:
-                self.cluster.apply(
-                    kinds.NODES, [ObjectChange("DELETED", ObjectKey("", gone.name), None)], NOW
-                )
-                self.cluster.apply(
-                    kinds.NODECLAIMS, [ObjectChange("DELETED", ObjectKey("", gone.claim), None)], NOW
-                )
+                self.end_node(gone.name)
+
+    def end_node(self, name: str) -> None:
+        for kind, key in ((kinds.NODES, name), (kinds.NODECLAIMS, f"c-{name}")):
+            self.cluster.apply(kind, [ObjectChange("DELETED", ObjectKey("", key), None)], NOW)
+
+    def move_elsewhere(
+        self, name: str, by_pool: dict[str, list[str]], free: dict[str, list[int]], chance: Random
+    ) -> None:
+        """A pod ends, and another of its workload runs on some node of its pool that has room."""
+        template = self._template_of.pop(name)
+        asked = template["milli"], template["mib"] << 20
+        for _ in range(50):
+            node = chance.choice(by_pool[template["where"]])
+            if all(have >= need for have, need in zip(free[node], asked, strict=True)):
+                break
+        else:
+            return
+        free[node] = [have - need for have, need in zip(free[node], asked, strict=True)]
+        self.cluster.apply(kinds.PODS, [ObjectChange("DELETED", ObjectKey("team", name), None)], NOW)
+        self._pod(f"{name}x", node, template)
 
     def view(self) -> ClusterView:
         return view_of(self.cluster.snapshot(NOW), NOW)

@@ -7,6 +7,7 @@ Beside ours is an emulation of Karpenter's own search, which goes on until it fi
 the one that was looked at while the search was written; the others were not. Times are processor time.
 """
 
+from random import Random
 from time import process_time
 from typing import Any
 
@@ -58,6 +59,20 @@ def moved_for(moves: Any, savings: float) -> int:
             break
         saved, pods = saved + move.savings_per_hour, pods + len(move.pods)
     return pods
+
+
+def change(cluster: BuiltCluster, chance: Random, share: float) -> None:
+    """So many of the pods are gone, and one of the same workload runs wherever its pool has room."""
+    pods, room = cluster.view().pods, cluster.view().snapshot
+    free = {
+        name: [int(room.free("cpu")[row]), int(room.free("memory")[row])]
+        for row, name in enumerate(room.names)
+    }
+    by_pool: dict[str, list[str]] = {}
+    for machine in cluster.view().machines:
+        by_pool.setdefault(machine.pool, []).append(machine.name)
+    for key in chance.sample(list(pods.keys), round(share * len(pods.keys))):
+        cluster.move_elsewhere(key.partition("/")[2], by_pool, free, chance)
 
 
 def measured(kind: str, nodes: int, seeds: tuple[int, ...]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,12 +48,14 @@ SMALL = Profile(
 )
 
 
-def run(peers: dict[str, Built], profile: Profile, chosen: list[str]) -> dict[str, Any]:
+def run(
+    peers: dict[str, Built], profile: Profile, chosen: list[str], mixes: Sequence[int] = ()
+) -> dict[str, Any]:
     """The parts one after the other; one that fails is said to have, and the others go on."""
     parts: dict[str, Callable[[Path], Any]] = {
         "estimators": lambda place: bench_real_estimators.estimators(peers, place, profile.estimators),
         "schedulers": lambda place: bench_real_schedulers.schedulers(peers, place, profile.schedulers),
-        "packing": lambda place: bench_real_packing.packing(peers, place, profile.packing),
+        "packing": lambda place: bench_real_packing.packing(peers, place, profile.packing, mixes),
     }
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="karpool-bench-") as folder:
@@ -92,6 +94,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m e2e.bench_real", description=__doc__)
     parser.add_argument("--small", action="store_true", help="a tenth of everything, to try it")
     parser.add_argument("--only", action="append", choices=("estimators", "schedulers", "packing"))
+    parser.add_argument(
+        "--random-mixes", metavar="SEED", type=int, help="also pack fifty random mixes, from this seed on"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="where to write real.json and real.md")
     given = parser.parse_args()
     # So that what was started is ended, whoever ends this.
@@ -107,7 +112,9 @@ def main() -> int:
         "peers": {name: built.source.name.rpartition("@")[2] for name, built in peers.items()},
         "input": asdict(profile),
     }
-    found: dict[str, Result] = run(peers, profile, given.only or [])
+    first = given.random_mixes
+    mixes = () if first is None else range(first, first + 50)
+    found: dict[str, Result] = run(peers, profile, given.only or [], mixes)
     document = {**about, **found}
     text = page(document)
     given.results.mkdir(parents=True, exist_ok=True)

@@ -13,15 +13,14 @@ for the pass, and the time to the last claim stands beside it.
 
 import asyncio
 import json
-import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from e2e.bench_real_loading import Result, for_all, say, send, talking
+from e2e.bench_real_mixes import MIXES, random_mix
 from e2e.control_plane import ApiServer, api_server, etcd
 from e2e.kubectl import Kubectl, condition, wait_for
 from e2e.member import NODE_CLASS, karpenter
@@ -32,7 +31,7 @@ from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
 from karpool.model.durations import seconds
 from karpool.model.karpenter.objects import CAPACITY_TYPE, CompiledPool, NodeClaim, NodePool, pool_of
 from karpool.model.kubernetes.api_resources import NODECLAIMS, NODEPOOLS, PODS
-from karpool.model.kubernetes.node import ARCH, HOSTNAME, INSTANCE_TYPE, OS, ZONE
+from karpool.model.kubernetes.node import ARCH, INSTANCE_TYPE, OS, ZONE
 from karpool.model.kubernetes.pod import Pod, effective_requests
 from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.kubernetes.times import parse_rfc3339
@@ -45,98 +44,9 @@ CPUS_MAX = 32
 _UNSCHEDULABLE = {
     "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
 }
-_LABELS = "abcdefg"
 # What the provider keeps back on every machine.
 _RESERVED = {"cpu": 100, "memory": 10 << 20}
 _CPU_LABEL = "karpenter.kwok.sh/instance-cpu"
-
-
-# The mixes
-
-
-def pod(name: str, cpu: int, memory: int, labels: dict[str, str], **spec: Any) -> dict[str, Any]:
-    """A pending pod of so many thousandths of a processor and MiB."""
-    requests = {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
-    container = {"name": "main", "image": "none", "resources": {"requests": requests}}
-    return {
-        "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {"containers": [container], **spec},
-    }
-
-
-def _spread(key: str, labels: dict[str, str]) -> dict[str, Any]:
-    constraint = {
-        "maxSkew": 1,
-        "topologyKey": key,
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": labels},
-    }
-    return {"topologySpreadConstraints": [constraint]}
-
-
-def _affinity(kind: str, key: str, labels: dict[str, str]) -> dict[str, Any]:
-    term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
-    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-
-
-def small(chance: random.Random, name: str, number: int) -> dict[str, Any]:
-    sizes = chance.choice((50, 100, 150, 250, 500)), chance.choice((64, 128, 256, 512))
-    return pod(name, *sizes, {"app": f"small-{number % 20}"})
-
-
-def memory(chance: random.Random, name: str, number: int) -> dict[str, Any]:
-    sizes = chance.choice((500, 1000, 2000, 4000)), chance.choice((8, 12, 16, 24, 48)) << 10
-    return pod(name, *sizes, {"app": f"cache-{number % 10}"})
-
-
-def zones(chance: random.Random, name: str, number: int) -> dict[str, Any]:
-    labels = {"app": f"web-{number % 25}"}
-    sizes = (250, 500, 1000, 2000)[number % 25 % 4], (512, 1024, 3072)[number % 25 % 3]
-    return pod(name, *sizes, labels, **_spread(ZONE, labels))
-
-
-def architectures(chance: random.Random, name: str, number: int) -> dict[str, Any]:
-    sizes = chance.choice((250, 500, 1000, 3000)), chance.choice((256, 1024, 4096))
-    chosen = chance.choice(("amd64", "arm64", ""))
-    spec: dict[str, Any] = {"nodeSelector": {ARCH: chosen}} if chosen else {}
-    return pod(name, *sizes, {"app": "any"}, **spec)
-
-
-def diverse(chance: random.Random, name: str, number: int) -> dict[str, Any]:
-    """One sixth each as in Karpenter's own benchmark, in turns."""
-    sizes = chance.choice((100, 250, 500, 1000, 1500)), chance.choice((100, 256, 512, 1024, 2048, 4096))
-    mine, other = ({"my-label": chance.choice(_LABELS)} for _ in range(2))
-    zone, host = ({f"my-{key}": chance.choice(_LABELS)} for key in ("zone", "host"))
-    apart = {"app": "nginx"}
-    labels, spec = (
-        (mine, {}),
-        (mine, _spread(ZONE, other)),
-        (mine, _spread(HOSTNAME, other)),
-        (zone, _affinity("podAffinity", ZONE, zone)),
-        (host, _affinity("podAffinity", HOSTNAME, host)),
-        (apart, _affinity("podAntiAffinity", HOSTNAME, apart)),
-    )[number % 6]
-    return pod(name, *sizes, labels, **spec)
-
-
-@dataclass(frozen=True)
-class Mix:
-    title: str
-    make: Callable[[random.Random, str, int], dict[str, Any]]
-    pods: int
-
-    def manifests(self, share: float) -> list[dict[str, Any]]:
-        chance, count = random.Random(7), max(12, round(self.pods * share))
-        return [self.make(chance, f"{self.make.__name__}-{number:05}", number) for number in range(count)]
-
-
-MIXES = (
-    Mix("small pods", small, 2000),
-    Mix("much memory", memory, 500),
-    Mix("spread over zones", zones, 1000),
-    Mix("architectures chosen", architectures, 1000),
-    Mix("diverse", diverse, 600),
-)
 
 
 # What both may buy
@@ -193,12 +103,14 @@ def node_pool() -> dict[str, Any]:
 # Measuring
 
 
-def packing(peers: dict[str, Built], place: Path, share: float) -> dict[str, dict[str, Result]]:
-    """By the title of a mix, then by make."""
+def packing(
+    peers: dict[str, Built], place: Path, share: float, seeds: Sequence[int] = ()
+) -> dict[str, dict[str, Result]]:
+    """By the title of a mix, then by make. `seeds`: random mixes, after the named ones."""
     found = {}
     sold = machines(peers["karpenter"])
     with etcd(peers["etcd"], place) as url:
-        for number, mix in enumerate(MIXES):
+        for number, mix in enumerate((*MIXES, *map(random_mix, seeds))):
             say(f"packing: {mix.title}")
             flags = ("--disable-admission-plugins=ServiceAccount",)
             with api_server(peers["kubernetes"], place, url, f"packing{number}", flags=flags) as server:

@@ -15,10 +15,17 @@ from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.pods.disruption_store import PodDisruptionTable
 from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.consolidation.planning.planner import Planner, permission_now
+from karpool.consolidation.planning.warm_search import LastSearch
 from karpool.consolidation.policy.budgets import DisruptionAllowance
 from karpool.consolidation.policy.candidates import CandidateNodes, find_candidates
 from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
+from karpool.model.kubernetes.pod_shape import PodShape
+
+# Searches that begin with what the one before found, until one is made from nothing: what each might miss
+# does not add up for longer than that.
+WARM_MAX = 10
+_DECIDES_NEW_NODES = ("pools", "pool_objects", "broken_pools", "daemons", "usage", "unavailable", "bill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +36,13 @@ class _Last:
     permission: DisruptionAllowance  # before anything was taken
     prices: int  # version of the catalogue, which learns
     plan: ConsolidationPlan
+    searched: LastSearch | None
 
 
 class PlanCache:
     def __init__(self) -> None:
         self.searches = 0
+        self.warm = 0  # searches since the last whole one
         self._last: _Last | None = None
 
     def plan(
@@ -59,9 +68,44 @@ class PlanCache:
             return replace(last.plan, made_at=now)
         self.searches += 1
         before, prices = permission.copy(), view.offerings.version
-        plan = Planner(view, settings, now, elapsed, judged=judged, permitted=permission).plan()
-        self._last = None if plan.not_looked_at else _Last(view, settings, judged, before, prices, plan)
+        planner = Planner(
+            view,
+            settings,
+            now,
+            elapsed,
+            judged=judged,
+            permitted=permission,
+            last=self._usable(view, settings, prices),
+        )
+        plan = planner.plan()
+        self.warm = self.warm + 1 if planner.is_warm else 0
+        self._last = (
+            None
+            if plan.not_looked_at
+            else _Last(view, settings, judged, before, prices, plan, planner.searched)
+        )
         return plan
+
+    def _usable(self, view: ClusterView, settings: PlanSettings, prices: int) -> LastSearch | None:
+        """The last search, where only nodes, pods, budgets and time may have changed since."""
+        last = self._last
+        if (
+            last is None
+            or self.warm >= WARM_MAX
+            or settings != last.settings
+            or prices != last.prices
+            or view.offerings is not last.view.offerings
+            or view.snapshot.shapes is not last.view.snapshot.shapes
+            or view.snapshot.shapes.where("claims devices", _claims_devices).any()
+            or not all(_equal(getattr(view, name), getattr(last.view, name)) for name in _DECIDES_NEW_NODES)
+        ):
+            return None
+        return last.searched
+
+
+def _claims_devices(shape: PodShape) -> bool:
+    """What drivers would publish on new nodes is read from the nodes that are there."""
+    return bool(shape.resource_claims or shape.extended_asks)
 
 
 def same(one: Any, other: Any) -> bool:

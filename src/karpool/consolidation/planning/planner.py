@@ -27,6 +27,7 @@ from karpool.consolidation.planning.plan import (
     SourceNode,
 )
 from karpool.consolidation.planning.search import search
+from karpool.consolidation.planning.warm_search import LastSearch, contents_of, search_again
 from karpool.consolidation.policy.budgets import DisruptionAllowance, permission
 from karpool.consolidation.policy.candidates import CandidateNodes, find_candidates
 from karpool.consolidation.policy.kept_node import KeptNode
@@ -97,17 +98,26 @@ class Planner:
         *,
         judged: CandidateNodes | None = None,
         permitted: DisruptionAllowance | None = None,
+        last: LastSearch | None = None,
     ) -> None:
-        self.view, self.settings, self.now = view, settings, now
+        """`last`: the search of a view with the same shapes, pools, offerings, daemons and limits."""
+        self.view, self.settings, self.now, self._last = view, settings, now, last
         self._timer = PlanDeadline(elapsed, settings.deadline_seconds)
         self.judged = find_candidates(view, settings, now) if judged is None else judged
         self.totals = totals_of(view)
         self.permission = permitted or permission_now(view, self.judged, settings, now)
         self._pools = self._pool_states()  # before anything is taken
-        self.world = PlanningState(view, self.judged, settings, self.totals, self.permission)
+        one_node = last.one_node if last is not None else None
+        self.world = PlanningState(
+            view, self.judged, settings, self.totals, self.permission, one_node=one_node
+        )
+        self._limits = self.world.one_node.limits()
+        self._moving: list[bool] = view.pods.moves.tolist()
+        self.searched: LastSearch | None = None  # for the next plan
+        self.is_warm = False
 
     def plan(self) -> ConsolidationPlan:
-        result = search(self.world, self._timer)
+        result = self._result()
         result.drafts = self._revalued(result.drafts)
         made = [self.move(draft) for draft in result.drafts]
         rejected = list(self._rejected(result))
@@ -124,6 +134,18 @@ class Planner:
             not_looked_at=tuple(self._not_looked_at(result)),
             stopped=self.view.stop,
         )
+
+    def _result(self) -> SearchResult:
+        state = self.world
+        result = search_again(state, self._timer, self._last) if self._last is not None else None
+        self.is_warm = result is not None
+        if result is None:
+            result = search(state, self._timer)
+        # What was found is kept as it was found: new nodes of moves are counted from nothing next time.
+        kept = replace(result, drafts=result.drafts.copy())
+        state.one_node.restore(self._limits)
+        self.searched = LastSearch(self.view, contents_of(self.view), state.candidates, kept, state.one_node)
+        return result
 
     def _revalued(self, drafts: list[CandidateMove]) -> list[CandidateMove]:
         """What each saves in the order in which they are made: the bill before less the bill after."""
@@ -192,8 +214,7 @@ class Planner:
         return homes
 
     def _moved(self, draft: CandidateMove) -> Iterable[MovedPod]:
-        pods, names = self.view.pods, self.view.snapshot.names
-        moving = pods.moves
+        pods, names, moving = self.view.pods, self.view.snapshot.names, self._moving
         places = self._destinations(draft)
         for row in draft.rows:
             for pod in pods.on(row):
@@ -233,8 +254,12 @@ class Planner:
     # What is not done
 
     def _rejected(self, result: SearchResult) -> Iterable[RejectedMove]:
+        known = self._last.moves if self._last is not None and self.is_warm else {}
         for draft, why in result.refused.values():
-            yield RejectedMove(self.move(draft), why)
+            move = known.get(draft) or self.move(draft)
+            if self.searched is not None:
+                self.searched.moves[draft] = move
+            yield RejectedMove(move, why)
 
     def _held(self, result: SearchResult, rejected: Iterable[RejectedMove]) -> Iterable[KeptNode]:
         world, view = self.world, self.view

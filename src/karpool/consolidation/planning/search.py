@@ -56,19 +56,24 @@ ROUNDS = 2  # of improving; the second sees what the first changed, and mostly c
 
 
 def search(state: PlanningState, deadline: PlanDeadline) -> SearchResult:
+    return search_with(Search(state, deadline), state, deadline)
+
+
+def search_with(candidates: "Search", state: PlanningState, deadline: PlanDeadline) -> SearchResult:
+    """Empty nodes first, then the others."""
     empty = SearchResult()
     empty_rows = sorted(
         (row for row in state.judged.empty.tolist() if row not in state.buffered),
         key=lambda row: (-float(state.ranks[row]), state.by_name(row)),
     )
     Emptiness(state).compute_moves(empty_rows, deadline, empty)
-    result = _Search(state, deadline).best()
+    result = candidates.best()
     result.drafts[:0] = empty.drafts
     result.refused = {**empty.refused, **result.refused}
     return result
 
 
-class _Search:
+class Search:
     """Of the candidates that pods would be missed from."""
 
     def __init__(self, state: PlanningState, deadline: PlanDeadline) -> None:
@@ -83,8 +88,8 @@ class _Search:
     def best(self) -> SearchResult:
         state = self._state
         rows = state.open_candidates()
-        unrestricted = [row for row in rows.tolist() if is_unrestricted(state, row)]
         if len(rows) <= state.settings.exhaustive_up_to:
+            unrestricted = [row for row in rows.tolist() if is_unrestricted(state, row)]
             together: list[CandidateMove] = []
             if not self._deadline.is_over:
                 together = accept_all(state, self._multi_node.best_combination(unrestricted, self._deadline))
@@ -153,8 +158,9 @@ class _Search:
             ):
                 best = result
         assert best is not None
-        state.rewind(start)
-        best.drafts = accept_all(state, best.drafts)
+        if len(rows) <= SEVERAL_WAYS_MAX:
+            state.rewind(start)
+            best.drafts = accept_all(state, best.drafts)
         return self._through_receivers(_by_rank(state, rows), best)
 
     @cached_property
@@ -164,21 +170,25 @@ class _Search:
             state.policies[pool].is_scored for pool in {state.pool_of[row] for row in state.candidates}
         )
 
+    @property
+    def begins_with_groups(self) -> bool:
+        return not self._is_scored and not self._is_scarce(self._state.open_candidates())
+
     def _ways(self, rows: Int64s) -> Iterator["_Way"]:
         state = self._state
-        by_rank = _by_rank(state, rows)
+        order_by_rank = _by_rank(state, rows)
         several = len(rows) <= SEVERAL_WAYS_MAX
-        groups_first = not self._is_scored and not self._is_scarce(rows)
+        groups_first = self.begins_with_groups
         if several or not groups_first:
-            yield lambda nothing_alone: self._each_alone(by_rank), False
+            yield lambda nothing_alone: self._each_alone(order_by_rank), False
         if several:
-            yield lambda nothing_alone: self._batch_first(by_rank, nothing_alone), False
+            yield lambda nothing_alone: self._batch_first(order_by_rank, nothing_alone), False
             for order in (_by_savings_for_room, _by_price):
                 yield partial(self._in_order, order), False
         if several or groups_first:
-            yield lambda nothing_alone: self._repacked(by_rank, LITTLE_WASTE), True
+            yield lambda nothing_alone: self._repacked(order_by_rank, LITTLE_WASTE), True
         if several and groups_first:
-            yield lambda nothing_alone: self._repacked(by_rank, 0.0), True
+            yield lambda nothing_alone: self._repacked(order_by_rank, 0.0), True
 
     def _in_order(
         self, order: Callable[[PlanningState, Int64s], list[int]], nothing_alone: bool

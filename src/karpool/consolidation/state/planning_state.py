@@ -84,7 +84,10 @@ class PlanningState:
         settings: PlanSettings,
         totals: Mapping[str, PoolTotals],
         permission: DisruptionAllowance,
+        *,
+        one_node: SingleNodePacker | None = None,
     ) -> None:
+        """`one_node`: of a state whose view has the same pools, offerings, daemons and limits."""
         self.view, self.judged, self.settings = view, judged, settings
         self.totals, self.permission = totals, permission
         self.policies: Mapping[str, ConsolidationPolicy] = judged.policies
@@ -110,14 +113,19 @@ class PlanningState:
         self.demands = PodsToMove(view)
         self.relocation = Relocation(view.snapshot, self._order(), judged.targets, self._shapes())
         table = view.snapshot.shapes
-        self.one_node = SingleNodePacker(
-            {number: table[number] for number in self._shapes()},
-            view.pools.values(),
-            view.offerings,
-            daemons=view.daemons,
-            usage=view.usage,
-            unavailable=view.unavailable,
-            drivers=DriversToCome(view.snapshot),
+        shapes = {number: table[number] for number in self._shapes()}
+        self.one_node = (
+            one_node
+            if one_node is not None and one_node.learn(shapes)
+            else SingleNodePacker(
+                shapes,
+                view.pools.values(),
+                view.offerings,
+                daemons=view.daemons,
+                usage=view.usage,
+                unavailable=view.unavailable,
+                drivers=DriversToCome(view.snapshot),
+            )
         )
         self.tries_left = BOUND_TRIES_MAX
         self._overlay: tuple[list[tuple[int, int, int]], Room] | None = None

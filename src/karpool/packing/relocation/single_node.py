@@ -116,6 +116,14 @@ class SingleNodePacker:
         self._states: dict[tuple[int, frozenset[int]], NarrowedNode | None] = {}
         self._prices: dict[int, tuple[Prices, Prices]] = {}
 
+    def learn(self, shapes: Mapping[int, PodShape]) -> bool:
+        """Also answer about these; False: they ask for resources that are no columns here."""
+        unknown = {number: shape for number, shape in shapes.items() if number not in self._shapes}
+        if not set(resource_names(unknown.values())) <= set(self.resources):
+            return False
+        self._shapes = {**self._shapes, **unknown}
+        return True
+
     def requests(self, shape: int) -> Int64s:
         """What one pod takes, as columns of `resources`."""
         return self._ask(shape).requests

@@ -1,0 +1,104 @@
+"""After a few pods changed, the plan that begins with the last one is the plan of a whole search.
+
+The twin is `plan_consolidation`, which knows nothing of plans before. What goes, what it saves and what it
+disturbs are the same; pods may be sent elsewhere, and every move holds when it is looked at again."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from random import Random
+from unittest.mock import patch
+
+import pytest
+from bench.consolidation import MIXED, NOW, PACKED, ROOMY, BuiltCluster
+from bench.plans import change
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karpool.consolidation.execution.validation import validate_all
+from karpool.consolidation.planning import search, warm_search
+from karpool.consolidation.planning.plan_cache import WARM_MAX, PlanCache
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.policy.policy import PolicyName, PolicyOverride
+from karpool.consolidation.policy.settings import PlanSettings
+
+SETTINGS = (
+    PlanSettings(override=PolicyOverride(PolicyName.BALANCED, 2)),
+    PlanSettings(override=PolicyOverride(PolicyName.BALANCED, 1)),
+    PlanSettings(override=PolicyOverride(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED)),
+)
+
+
+@contextmanager
+def as_in_large_clusters():
+    """Small clusters are searched as those of more than 300 candidates are: in one way."""
+    with (
+        patch.object(search, "TINY", 2),
+        patch.object(search, "SMALL", 4),
+        patch.object(search, "SEVERAL_WAYS_MAX", 10),
+        patch.object(warm_search, "SEVERAL_WAYS_MAX", 10),
+    ):
+        yield
+
+
+def summary(plan):
+    """What goes, what that saves and what it disturbs."""
+    gone = sorted(name for move in plan.moves for name in move.names)
+    return gone, round(plan.savings_per_hour, 6), round(plan.disruption, 6)
+
+
+def judge(cluster, planning, chosen):
+    """The plan holds, speaks of every node, and is as good as the one of a whole search."""
+    view = cluster.view()
+    warm, whole = planning.plan(view, chosen, NOW), plan_consolidation(view, chosen, NOW)
+    assert not any(validate_all(warm.moves, view, chosen, NOW).values())
+    gone = {name for move in warm.moves for name in move.names}
+    assert gone | {kept.node for kept in warm.held} == set(view.snapshot.names)
+    assert not gone & {kept.node for kept in warm.held}
+    assert summary(warm) == summary(whole)
+    for rejected in warm.rejected:
+        assert rejected.why and not gone & set(rejected.move.names)
+
+
+@pytest.mark.long
+@given(st.integers(0, 10_000), st.sampled_from((ROOMY, PACKED, MIXED)), st.sampled_from(SETTINGS))
+@settings(max_examples=8, deadline=None)
+def test_what_goes_is_what_a_whole_search_takes(seed, use, chosen):
+    cluster, planning, chance = BuiltCluster(30, 300, use, seed), PlanCache(), Random(seed)
+    with as_in_large_clusters():
+        planning.plan(cluster.view(), chosen, NOW)
+        for _ in range(2):
+            change(cluster, chance, 0.01)
+            judge(cluster, planning, chosen)
+            if chance.random() < 0.3:
+                cluster.end_node(chance.choice(cluster.view().snapshot.names))
+
+
+def test_a_node_that_is_gone_renumbers_the_others_and_changes_nothing_else():
+    cluster, planning = BuiltCluster(30, 300, ROOMY, 5), PlanCache()
+    with as_in_large_clusters():
+        planning.plan(cluster.view(), SETTINGS[0], NOW)
+        cluster.end_node("node-00003")
+        judge(cluster, planning, SETTINGS[0])
+    assert planning.warm == 1
+
+
+def test_after_so_many_warm_plans_a_whole_search_is_made():
+    cluster, planning, chance = BuiltCluster(30, 300, ROOMY, 5), PlanCache(), Random(5)
+    with as_in_large_clusters():
+        warm = []
+        for _ in range(WARM_MAX + 3):
+            change(cluster, chance, 0.004)
+            planning.plan(cluster.view(), SETTINGS[0], NOW)
+            warm.append(planning.warm)
+    assert warm == [*range(WARM_MAX + 1), 0, 1]
+
+
+def test_where_much_changed_or_groups_go_first_a_whole_search_is_made():
+    cluster, planning = BuiltCluster(30, 300, ROOMY, 5), PlanCache()
+    unbounded = replace(SETTINGS[2], heed_budgets=False)
+    with as_in_large_clusters():
+        for chosen in (SETTINGS[0], unbounded):
+            planning.plan(cluster.view(), chosen, NOW)
+            change(cluster, Random(5), 0.3 if chosen is SETTINGS[0] else 0.01)
+            judge(cluster, planning, chosen)
+            assert planning.warm == 0
