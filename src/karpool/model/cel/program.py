@@ -177,10 +177,10 @@ class _Compiler:
         (target, kind), (index, index_kind) = (self.compile(argument, names) for argument in expr.args)
         wrapped = kind.name == "optional"
         container = kind.arguments[0] if wrapped else kind
-        wanted = {"list": INT, "map": container.arguments[0] if container.arguments else DYN}
-        if not container.is_open and container.name not in wanted:
+        expected = {"list": INT, "map": container.arguments[0] if container.arguments else DYN}
+        if not container.is_open and container.name not in expected:
             raise CelCompileError(f"reads [] of {container}")
-        if not container.is_open and not accepts(wanted[container.name], index_kind, {}):
+        if not container.is_open and not accepts(expected[container.name], index_kind, {}):
             raise CelCompileError(f"reads [{index_kind}] of {container}")
         item = container if container.is_open else container.arguments[-1]
         if expr.op == "index" and not wrapped:

@@ -460,8 +460,8 @@ def _plain_group(group: DeviceGroup, model: GpuModel | None, name: str) -> NodeI
         return EMPTY
     if model is None:
         return NodeInventory((replace(group, model=name),), group.devices)
-    known = replace(group, model=model.name, memory_mib=model.memory_mib, tflops_milli=model.tflops_milli)
-    return NodeInventory((known,), group.devices)
+    described = replace(group, model=model.name, memory_mib=model.memory_mib, tflops_milli=model.tflops_milli)
+    return NodeInventory((described,), group.devices)
 
 
 def labelled(labels: Labels, key: re.Pattern[str]) -> str:

@@ -277,8 +277,8 @@ class NodeOverlays:
 
     def drop(self, name: str) -> None:
         self.version += 1
-        for known in (self._overlays, self._broken, self.problems):
-            known.pop(name, None)
+        for kept in (self._overlays, self._broken, self.problems):
+            kept.pop(name, None)
 
     def see_pool(self, name: str, labels: Labels | None) -> None:
         """The labels of a pool's template; None: it is gone."""
@@ -293,9 +293,9 @@ class NodeOverlays:
         """With the types of a catalogue of this version."""
         key = self.version, version
         if self._latest is None or self._latest[0] != key:
-            found = evaluated(self._overlays.values(), self._pools, known.values())
-            closed = {**self._touched(known), **found.closed}
-            self._latest = key, replace(found, closed=closed)
+            effects = evaluated(self._overlays.values(), self._pools, known.values())
+            closed = {**self._touched(known), **effects.closed}
+            self._latest = key, replace(effects, closed=closed)
         return self._latest[1]
 
     def _touched(self, known: Mapping[str, InstanceType]) -> dict[str, str]:

@@ -225,7 +225,7 @@ def attached_volumes(
 ) -> dict[str, int]:
     """By CSI driver, the volumes that have to be attached wherever the pod is. Two pods of a node that share
     a volume are counted twice: then there is rather less room than more."""
-    found: dict[str, int] = {}
+    limits: dict[str, int] = {}
     seen: set[str] = set()
     for volume in pod.spec.volumes or ():
         try:
@@ -236,8 +236,8 @@ def attached_volumes(
         name = claim.metadata.key or volume.name if claim is not None else ""
         if driver and name not in seen:
             seen.add(name)
-            found[driver] = found.get(driver, 0) + 1
-    return found
+            limits[driver] = limits.get(driver, 0) + 1
+    return limits
 
 
 def _driver(

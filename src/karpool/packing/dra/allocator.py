@@ -133,10 +133,10 @@ class _Search:
 
     def run(self) -> DraOutcome:
         try:
-            found = self._from(_Position(), 0)
+            fits = self._from(_Position(), 0)
         except _TooMany:
             raise DraFailure(f"more than {RESULTS_MAX} devices for one claim") from None
-        if not found:
+        if not fits:
             return DraOutcome(DraStatus.UNSCHEDULABLE, self._why_not())
         return DraOutcome(
             DraStatus.FITS, allocations=tuple(self._allocation(index) for index in range(len(self._claims)))
@@ -248,11 +248,11 @@ class _Search:
         all_too_many = True
         for number in range(alternatives):
             try:
-                found = self._from(_Position(at.claim, at.request, number), 0)
+                fits = self._from(_Position(at.claim, at.request, number), 0)
             except _TooMany:
                 continue
             all_too_many = False
-            if found:
+            if fits:
                 self._chosen[at.claim, at.request] = number
                 return True
         if all_too_many:
@@ -319,13 +319,13 @@ class _Search:
     ) -> bool:
         """Give the device to the claim and go on; it is taken back unless everything after it is found."""
         undo: list[tuple[str, int]] = []
-        found = False
+        fits = False
         try:
-            found = self._give(at, asked, candidate, must, undo) and self._from(_next(at), start)
+            fits = self._give(at, asked, candidate, must, undo) and self._from(_next(at), start)
         finally:
-            if not found:
+            if not fits:
                 self._take_back(at, asked, candidate, undo)
-        return found
+        return fits
 
     def _give(
         self, at: _Position, asked: _Asked, candidate: _Candidate, must: bool, undo: list[tuple[str, int]]

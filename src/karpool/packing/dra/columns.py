@@ -51,8 +51,8 @@ class DriverColumns:
     def profiles(self, read: Read) -> tuple[Int64s, list[DraDevice]]:
         """A number for each device, and one device for each number: equal in all that is read, and in
         capacity, taints, counters and sharing."""
-        known = self._profiles.get(read)
-        if known is None:
+        profiles = self._profiles.get(read)
+        if profiles is None:
             codes: dict[Hashable, int] = {}
             samples: list[DraDevice] = []
             column = np.empty(len(self.devices), dtype=np.int64)
@@ -63,8 +63,8 @@ class DriverColumns:
                 column[row] = code
             if len(self._profiles) >= _MEMO_LIMIT:
                 self._profiles.clear()
-            known = self._profiles[read] = read_only(column), samples
-        return known
+            profiles = self._profiles[read] = read_only(column), samples
+        return profiles
 
     def held(self, held: AllocatedState) -> Bools:
         """Which devices are held as a whole."""

@@ -12,8 +12,8 @@ Asked = tuple[tuple[str, int], ...]
 
 def consumed(device: DraDevice, asked: Asked | None) -> dict[str, int]:
     """Of every capacity: what is asked, rounded by its policy; else its default, or all of it."""
-    wanted = dict(asked or ())
-    return {name: _amount(wanted.get(name), capacity) for name, capacity in device.capacity}
+    amounts = dict(asked or ())
+    return {name: _amount(amounts.get(name), capacity) for name, capacity in device.capacity}
 
 
 def fits(device: DraDevice, asked: Asked | None, held: Amounts, promised: Amounts) -> bool:

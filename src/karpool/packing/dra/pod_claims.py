@@ -219,13 +219,13 @@ def place_pod(state: DraState, demand: PodDemand, node: DraNode) -> PodOutcome:
             return _refused(f"{resource} is offered neither by a device plugin nor by a device class")
     requests = NO_SPEC
     mappings: tuple[RequestMapping, ...] = ()
-    wanted = [claim for claim in demand.claims if claim.allocation is None]
+    unallocated = [claim for claim in demand.claims if claim.allocation is None]
     if demand.extended and (by_driver or demand.claims):
         requests, mappings = extended_claim(demand.containers, by_driver, state.offered)
-        wanted.append(PodClaim(CLAIM_NAME, "", requests))
+        unallocated.append(PodClaim(CLAIM_NAME, "", requests))
     outcome = DraOutcome(DraStatus.FITS)
-    if wanted:
-        named = [NamedClaim(claim.name, claim.spec) for claim in wanted]
+    if unallocated:
+        named = [NamedClaim(claim.name, claim.spec) for claim in unallocated]
         outcome = allocate(state.stock, node, named, state.held)
     if not outcome.fits:
         return PodOutcome(outcome)
@@ -233,7 +233,7 @@ def place_pod(state: DraState, demand: PodDemand, node: DraNode) -> PodOutcome:
         allocation = claim.allocation
         if allocation is not None and not selects_node(allocation.node_terms, node.name, node.labels):
             return _refused(f"claim {claim.name} is allocated elsewhere")
-    allocated = dict(zip((claim.name for claim in wanted), outcome.allocations, strict=True))
+    allocated = dict(zip((claim.name for claim in unallocated), outcome.allocations, strict=True))
     return PodOutcome(outcome, allocated, requests, mappings)
 
 

@@ -100,9 +100,9 @@ class DriversToCome:
         for row in rows:
             name = row.labels.get(INSTANCE_TYPE, "")
             pool = CompiledPool(row.labels.get(NODEPOOL, ""), labels=dict(row.labels))
-            known = name in types
+            is_listed = name in types
             nodes[row.name] = (
-                node_to_come(pool, types[name]) if known else NodeToCome(pool.name, name, pool.labels)
+                node_to_come(pool, types[name]) if is_listed else NodeToCome(pool.name, name, pool.labels)
             )
         return snapshot_of(rows, dra=self._templates.state_on_all(live, nodes))
 

@@ -43,12 +43,12 @@ class DeviceTemplates:
     def holding(self, demands: Iterable[DeviceDemand], whole: Mapping[str, int]) -> Bools:
         """The types whose devices serve all these demands, next to whole units of plugins."""
         key = tuple(sorted(demands, key=_size)), tuple(sorted(whole.items()))
-        known = self._held.get(key)
-        if known is None:
+        holding = self._held.get(key)
+        if holding is None:
             if len(self._held) >= _MEMO_LIMIT:
                 self._held.clear()
-            known = self._held[key] = self._by_type([_serves(table, *key) for table in self._tables])
-        return known
+            holding = self._held[key] = self._by_type([_serves(table, *key) for table in self._tables])
+        return holding
 
     def counts(self, demand: DeviceDemand) -> Int64s:
         """By type: pods of one demand that its devices serve."""

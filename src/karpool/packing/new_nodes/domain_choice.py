@@ -54,8 +54,8 @@ class NodeTrial:
 
     def axes(self) -> list[TopologyAxis]:
         """Those that the pod has a say in, by key."""
-        found = {*self.opens, *self.ask.must_settle()}
-        return sorted((axis for axis in found if axis.key != HOSTNAME), key=lambda axis: axis.key)
+        axes_asked = {*self.opens, *self.ask.must_settle()}
+        return sorted((axis for axis in axes_asked if axis.key != HOSTNAME), key=lambda axis: axis.key)
 
 
 class DomainChooser:
@@ -102,9 +102,9 @@ class DomainChooser:
             number = self.narrowing.step(state.number, self.narrowing.want(want))
             if number == UNREACHABLE:
                 continue
-            found = self._settle(self.narrowing.states[number], trial, rest)
-            if found is not None:
-                return found
+            settled = self._settle(self.narrowing.states[number], trial, rest)
+            if settled is not None:
+                return settled
         return None
 
     def _by_preference(

@@ -106,8 +106,8 @@ class LaunchablePool:
     @cached_property
     def claims(self) -> ClaimTemplates | None:
         """None where nobody knows which devices drivers publish."""
-        known = self._drivers is not None and self._drivers.live is not None
-        return ClaimTemplates(self.offer, self._drivers) if known and self._drivers is not None else None
+        is_live = self._drivers is not None and self._drivers.live is not None
+        return ClaimTemplates(self.offer, self._drivers) if is_live and self._drivers is not None else None
 
     def with_devices(self, demands: Sequence[Demand], need: Amounts) -> Bools | None:
         """The types whose devices serve these demands next to the whole ones of the need; None: all."""
@@ -190,9 +190,9 @@ class LaunchablePool:
 
     def has_min_values(self, types: Bools, state: NarrowedNode) -> bool:
         for least, key, values, has in self._min_values:
-            wanted = state.requirements[key]
+            admitted = state.requirements[key]
             offered_values = [values[index] for index in np.flatnonzero(has[types].any(axis=0)).tolist()]
-            if sum(value in wanted for value in offered_values) < least:
+            if sum(value in admitted for value in offered_values) < least:
                 return False
         return True
 

@@ -145,11 +145,11 @@ class Narrowing:
     def want(self, requirements: Requirements) -> int:
         """A number for requirements that are asked about often."""
         key = frozenset(requirements.items())
-        known = self._wants.get(key)
-        if known is None:
-            known = self._wants[key] = len(self._wanted)
+        number = self._wants.get(key)
+        if number is None:
+            number = self._wants[key] = len(self._wanted)
             self._wanted.append(dict(requirements))
-        return known
+        return number
 
     def wanted(self, want: int) -> Requirements:
         return self._wanted[want]
@@ -159,10 +159,10 @@ class Narrowing:
 
     def step(self, state: int, want: int) -> int:
         """The state after narrowing, or UNREACHABLE."""
-        known = self._steps.get((state, want))
-        if known is None:
-            known = self._steps[state, want] = self._narrowed(self.states[state], self._wanted[want])
-        return known
+        after = self._steps.get((state, want))
+        if after is None:
+            after = self._steps[state, want] = self._narrowed(self.states[state], self._wanted[want])
+        return after
 
     def reach(self, state: int, wants: Wants) -> Iterator[NarrowedNode]:
         """The states after narrowing to each of the wants that can be met."""
@@ -175,14 +175,14 @@ class Narrowing:
         """By state: whether `reach` leads anywhere; None: it always does."""
         if wants == self._nothing:
             return None
-        known = self._reachable.get(wants)
-        if known is None or len(known) < len(self.states):
-            start = 0 if known is None else len(known)
+        mask = self._reachable.get(wants)
+        if mask is None or len(mask) < len(self.states):
+            start = 0 if mask is None else len(mask)
             # Reaching makes states, which are themselves looked at when next asked about.
             more = [any(self.reach(number, wants)) for number in range(start, len(self.states))]
-            known = np.array([*([] if known is None else known), *more], dtype=np.bool_)
-            self._reachable[wants] = known
-        return known
+            mask = np.array([*([] if mask is None else mask), *more], dtype=np.bool_)
+            self._reachable[wants] = mask
+        return mask
 
     def _narrowed(self, state: NarrowedNode, wanted: Requirements) -> int:
         result = self.narrowed(state.pool, state.requirements, wanted)
@@ -210,18 +210,18 @@ class Narrowing:
 
     def _number(self, pool: int, requirements: Mapping[str, ValueSet]) -> int:
         key = pool, frozenset(requirements.items())
-        known = self._numbers.get(key)
-        if known is None:
-            known = self._numbers[key] = len(self.states)
-            self.states.append(self._state(known, pool, dict(requirements)))
-        return known
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.states)
+            self.states.append(self._state(number, pool, dict(requirements)))
+        return number
 
     def _state(self, number: int, pool: int, requirements: dict[str, ValueSet]) -> NarrowedNode:
         offer = self.pools[pool]
         types: Bools = np.ones(len(offer.types), dtype=np.bool_)
-        for key, wanted in requirements.items():
+        for key, values in requirements.items():
             if key in offer.label_keys:
-                types &= offer.admitting(key, wanted)
+                types &= offer.admitting(key, values)
         stock = self._stock[pool] & offered(offer, requirements)
         types &= np.asarray(stock.any(axis=(1, 2)))
         return NarrowedNode(number, pool, offer, requirements, stock, types)
@@ -233,7 +233,7 @@ class Narrowing:
         for axis in axes:
             if axis.key != HOSTNAME:
                 self.domains(axis)
-                asked = [wanted[axis.key] for wanted in self._wanted if axis.key in wanted]
+                asked = [requirements[axis.key] for requirements in self._wanted if axis.key in requirements]
                 for value in sorted(
                     {value for values in asked if not values.complement for value in values.values}
                 ):
@@ -242,23 +242,23 @@ class Narrowing:
     def may_be_in(self, axis: TopologyAxis, open_codes: Bools) -> Bools:
         """By state: whether a node in that state can still end up in one of these domains."""
         domains = self.domains(axis)
-        found: Bools = np.asarray((domains[:, : len(open_codes)] & open_codes).any(axis=1))
-        return found
+        mask: Bools = np.asarray((domains[:, : len(open_codes)] & open_codes).any(axis=1))
+        return mask
 
     def domains(self, axis: TopologyAxis) -> Bools:
         """By state and code: where a node in that state may still end up. NOWHERE: without the label."""
-        known = self._domains.get(axis)
-        if known is None or len(known) < len(self.states) or known.shape[1] < axis.size:
-            kept = 0 if known is None or known.shape[1] < axis.size else len(known)
+        table = self._domains.get(axis)
+        if table is None or len(table) < len(self.states) or table.shape[1] < axis.size:
+            kept = 0 if table is None or table.shape[1] < axis.size else len(table)
             rows = [self._domains_of(state, axis) for state in self.states[kept:]]  # may name new domains
             grown: Bools = np.zeros((len(self.states), axis.size), dtype=np.bool_)
-            if known is not None and kept:
-                grown[:kept, : known.shape[1]] = known
+            if table is not None and kept:
+                grown[:kept, : table.shape[1]] = table
             for number, row in enumerate(rows, start=kept):
                 grown[number, : len(row)] = row
-            known = self._domains[axis] = grown
-            self._settled[axis] = np.where(known.sum(axis=1) == 1, known.argmax(axis=1), -1)
-        return known
+            table = self._domains[axis] = grown
+            self._settled[axis] = np.where(table.sum(axis=1) == 1, table.argmax(axis=1), -1)
+        return table
 
     def settled(self, axis: TopologyAxis) -> Int64s:
         """By state: the code of the only domain that is left, or -1."""
@@ -279,25 +279,25 @@ class Narrowing:
             return _picked(offer.zones, np.asarray(state.stock[state.types].any(axis=(0, 2)))), False
         if key == CAPACITY_TYPE:
             return _picked(offer.capacity_types, np.asarray(state.stock[state.types].any(axis=(0, 1)))), False
-        wanted = state.requirements.get(key)
+        asked = state.requirements.get(key)
         if key in offer.label_keys:
-            return _type_values(offer, state.types, key, wanted)
-        if wanted is None:
+            return _type_values(offer, state.types, key, asked)
+        if asked is None:
             return set(), True
-        if wanted.complement:
-            return {value for value in axis.values[1:] if value in wanted}, False
-        return set(wanted.values), False
+        if asked.complement:
+            return {value for value in axis.values[1:] if value in asked}, False
+        return set(asked.values), False
 
     def eligible(self, group: TopologyGroup) -> Bools:
         """By state: whether a spread constraint looks at such a node."""
-        known = self._eligible.get(id(group))
-        if known is None or len(known) < len(self.states):
+        mask = self._eligible.get(id(group))
+        if mask is None or len(mask) < len(self.states):
             assert group.eligible is not None
-            start = 0 if known is None else len(known)
+            start = 0 if mask is None else len(mask)
             more = [self._is_eligible(state, group) for state in self.states[start:]]
-            known = np.array([*([] if known is None else known), *more], dtype=np.bool_)
-            self._eligible[id(group)] = known
-        return known
+            mask = np.array([*([] if mask is None else mask), *more], dtype=np.bool_)
+            self._eligible[id(group)] = mask
+        return mask
 
     def _is_eligible(self, state: NarrowedNode, group: TopologyGroup) -> bool:
         eligible = group.eligible
@@ -309,8 +309,8 @@ class Narrowing:
             if key != HOSTNAME and self.settled(self._axis(key))[state.number] == NOWHERE:
                 return False
         return any(
-            not isinstance(self.narrowed(state.pool, state.requirements, wanted), str)
-            for wanted in self.asked_by(eligible)
+            not isinstance(self.narrowed(state.pool, state.requirements, requirements), str)
+            for requirements in self.asked_by(eligible)
         )
 
     def possible(self, group: TopologyGroup) -> Int64s:
@@ -322,8 +322,8 @@ class Narrowing:
             tolerations = group.eligible.tolerations
             if tolerations is not None and untolerated(offer.pool.taints, tolerations) is not None:
                 continue
-            for wanted in self.asked_by(group.eligible):
-                number = self.step(self.start[pool], self.want(wanted))
+            for requirements in self.asked_by(group.eligible):
+                number = self.step(self.start[pool], self.want(requirements))
                 if number != UNREACHABLE:
                     codes.update(np.flatnonzero(self.domains(axis)[number]).tolist())
         codes.discard(NOWHERE)
@@ -342,8 +342,8 @@ def alternatives(
     if fixed is None or terms is None:
         return [] if fixed is None else [fixed]
     asked = (term_requirements(term) for term in terms)
-    found = (merged((fixed, requirements)) for requirements in asked if requirements is not None)
-    return [requirements for requirements in found if requirements is not None]
+    combined = (merged((fixed, requirements)) for requirements in asked if requirements is not None)
+    return [requirements for requirements in combined if requirements is not None]
 
 
 def offered(offer: PoolOfferings, requirements: Requirements) -> Bools:

@@ -64,8 +64,8 @@ class PoolCapacity:
     def price_per_hour(self) -> float | None:
         """None when one price is not known, or nothing is launched."""
         prices = [(run.nodes, run.choice.price_per_hour) for run in self.runs]
-        known = [nodes * price for nodes, price in prices if price is not None]
-        return sum(known) if prices and len(known) == len(prices) else None
+        priced = [nodes * price for nodes, price in prices if price is not None]
+        return sum(priced) if prices and len(priced) == len(prices) else None
 
     @property
     def instance_types(self) -> tuple[str, ...]:

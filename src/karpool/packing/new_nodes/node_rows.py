@@ -179,12 +179,12 @@ class ExistingNodes:
             self.free[index, position] -= taken.of_plugin.get(self._resources[index], 0)
 
     def _admits(self, ask: PodAsk) -> Bools:
-        known = self._admitted.get(id(ask))
-        if known is None:
+        entry = self._admitted.get(id(ask))
+        if entry is None:
             mask = feasible(self.snapshot, ask.shape)
             if self._takes_claims(ask):
                 mask = mask & takes_one(self.snapshot, ask.shape)
             if ask.attempt.node_term is not None:
                 mask = mask & matches_terms(self.snapshot.nodes, (ask.attempt.node_term,))
-            known = self._admitted[id(ask)] = ask, mask[self.order]
-        return known[1]
+            entry = self._admitted[id(ask)] = ask, mask[self.order]
+        return entry[1]

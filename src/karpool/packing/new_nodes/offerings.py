@@ -176,11 +176,11 @@ class Offerings:
         return self.catalogue.version + self.overlays.version + self.contracted.version
 
     def for_pool(self, pool: CompiledPool) -> PoolOfferings:
-        known = self._known.get(pool.name)
-        if known is None or known[0] != self.version or known[1] != pool:
-            found = PoolOfferings(pool, self._types(pool), self.catalogue.label_keys)
-            known = self._known[pool.name] = (self.version, pool, found)
-        return known[2]
+        entry = self._known.get(pool.name)
+        if entry is None or entry[0] != self.version or entry[1] != pool:
+            offerings = PoolOfferings(pool, self._types(pool), self.catalogue.label_keys)
+            entry = self._known[pool.name] = (self.version, pool, offerings)
+        return entry[2]
 
     def _types(self, pool: CompiledPool) -> Iterable[InstanceType]:
         types, contracted = self.catalogue.types, self.contracted

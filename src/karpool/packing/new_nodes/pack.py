@@ -245,9 +245,9 @@ class _Packer:
         if not ask.tolerates_all:
             mask &= ask.tolerated[rows.pools[: rows.n]]
         while (row := rows.first(mask)) is not None:
-            found = self._fit_on(row, ask, wants, opens)
-            if found is not None:
-                self._commit(pod, row, ask, *found)
+            fit = self._fit_on(row, ask, wants, opens)
+            if fit is not None:
+                self._commit(pod, row, ask, *fit)
                 return True
             mask[row] = False
         return False
@@ -268,9 +268,9 @@ class _Packer:
 
     def _first_fit(self, state: int, wants: Wants, trial: NodeTrial) -> Fit | None:
         for reached in self._narrowing.reach(state, wants):
-            found = self._settling.settle(reached, trial)
-            if found is not None:
-                return found
+            fit = self._settling.settle(reached, trial)
+            if fit is not None:
+                return fit
         return None
 
     def _open(self, pod: int, ask: PodAsk, wants: Wants, opens: Opens) -> bool:
@@ -284,9 +284,9 @@ class _Packer:
             if ask.ports:
                 within = both(within, launch.without_ports(ask.ports))
             within = both(within, launch.with_devices(ask.demands, ask.amounts))
-            found = self._first_fit(launch.start, wants, NodeTrial(ask, opens, ask.amounts, within))
-            if found is not None:
-                self._commit(pod, self._new_row(number, found, within), ask, *found)
+            fit = self._first_fit(launch.start, wants, NodeTrial(ask, opens, ask.amounts, within))
+            if fit is not None:
+                self._commit(pod, self._new_row(number, fit, within), ask, *fit)
                 return True
         return False
 

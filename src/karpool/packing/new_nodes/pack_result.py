@@ -73,5 +73,5 @@ class PackResult:
     def price_per_hour(self) -> float | None:
         """Of all planned nodes as chosen; None when a price is not known."""
         prices = [node.chosen.price_per_hour for node in self.nodes]
-        known = [price for price in prices if price is not None]
-        return sum(known) if len(known) == len(prices) else None
+        priced = [price for price in prices if price is not None]
+        return sum(priced) if len(priced) == len(prices) else None

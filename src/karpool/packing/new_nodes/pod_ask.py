@@ -135,11 +135,11 @@ class PodAskCompiler:
 
     def asks(self, shape: PodShape) -> tuple[PodAsk, ...]:
         """Strictest first; the last is the pod without preferences."""
-        known = self._known.get(shape)
-        if known is None:
+        asks = self._known.get(shape)
+        if asks is None:
             attempts = relaxations(shape, respect=self._respect, soft_taints=self._soft)
-            known = self._known[shape] = tuple(self._ask(shape, attempt) for attempt in attempts)
-        return known
+            asks = self._known[shape] = tuple(self._ask(shape, attempt) for attempt in attempts)
+        return asks
 
     def _ask(self, whole: PodShape, attempt: RelaxedPod) -> PodAsk:
         shape = attempt.shape
@@ -172,9 +172,9 @@ class PodAskCompiler:
             preferred = term_requirements(attempt.node_term) if attempt.node_term is not None else {}
             if preferred is None:
                 continue
-            found = (merged((asked, preferred, place)) for place in places)
+            combined = (merged((asked, preferred, place)) for place in places)
             wants = tuple(
-                self._narrowing.want(requirements) for requirements in found if requirements is not None
+                self._narrowing.want(requirements) for requirements in combined if requirements is not None
             )
             if wants:
                 yield wants
@@ -182,12 +182,12 @@ class PodAskCompiler:
 
 def refusing_taint(taints: Iterable[Taint], attempt: RelaxedPod) -> Taint | None:
     taints = tuple(taints)
-    found = untolerated(taints, attempt.shape.tolerations)
-    if found is None and attempt.avoids_soft_taints:
+    refusing = untolerated(taints, attempt.shape.tolerations)
+    if refusing is None and attempt.avoids_soft_taints:
         for taint in taints:
             if not any(toleration.tolerates(taint) for toleration in attempt.shape.tolerations):
                 return taint
-    return found
+    return refusing
 
 
 def volume_places(shape: PodShape) -> Iterable[dict[str, ValueSet]]:
