@@ -122,3 +122,38 @@ def test_less_than_nothing_names_its_path(
     assert (code, out) == (1, "")
     path = f"spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources.{section}.cpu"
     assert err == f"error: {path}: '-1': must not be negative\n"
+
+
+THING = {
+    "apiVersion": "example.com/v1",
+    "kind": "Thing",
+    "metadata": {"name": "t"},
+    "spec": {"groups": [{"name": "a", **replicas_of(2, "1")}, {"name": "b", **replicas_of(1, "4")}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("spec.groups[0].template", "2 of 2 replicas; at most 16 fit"),
+        ("{.spec.groups[1].template}", "1 of 1 replicas; at most 4 fit"),
+        ("$.spec.groups[*].template", "1 of 1 sets of 2 a, 1 b; at most 2 fit"),
+    ],
+)
+def test_paths_may_choose_an_entry_and_be_written_as_kubectl_has_them(capacity, path, said) -> None:
+    code, out, _ = capacity(THING, "--template-path", path)
+    assert (code, said in out) == (0, True)
+
+
+def test_an_entry_that_is_not_there_is_named(capacity) -> None:
+    code, _, err = capacity(THING, "--template-path", "spec.groups[2].template")
+    assert code == 1
+    assert "spec.groups[2]: None: is missing: the list has 2 entries" in err
+
+
+def test_a_rollout_whose_template_is_elsewhere_says_where(capacity) -> None:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "r"}}
+    code, _, err = capacity({**rollout, "spec": {"replicas": 5, "workloadRef": reference}})
+    assert code == 1
+    assert "spec.workloadRef.name: 'web': its pods are described there: ask about that Deployment" in err

@@ -2,13 +2,18 @@
 
 import asyncio
 
+import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.cluster import Cluster
 from karpool.cluster.snapshot import REGION_MISSING
 from karpool.estimator.process import FleetEstimator
 from karpool.estimator.serving.options import EstimatorOptions
 from karpool.kube.event_recorder import EventRecorder
+from karpool.kube.watch.feed import cluster_watches
+from karpool.kube.watch.informer_set import InformerSet
 from karpool.manager.controller import Environment
 from karpool.manager.manager import Manager
 from karpool.manager.options import read_options
@@ -19,7 +24,7 @@ from karpool.wire.proto import estimator_pb2 as pb
 from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 from karpool_fleet.clusters.embedded import EmbeddedCluster
-from tests.fleet.living import pool
+from tests.fleet.living import play, pool, until
 
 METRIC = "karpool_estimator_cluster_region_missing"
 
@@ -71,3 +76,24 @@ def test_a_missing_region_is_said_and_answered_with_cannot_tell_and_found_when_a
     said = [entry for entry in logs if REGION_MISSING in str(entry.get("reason"))]
     assert len(said) == 3  # at the start, and after each of two hours
     assert {entry["log_level"] for entry in said} == {"warning"}
+
+
+@pytest.mark.parametrize("region", ["us-west-2", "europe-west1", "westeurope"])
+def test_embedded_clusters_say_where_they_are_as_real_ones_do(region):
+    """Through the node class of their cloud, before there is any node."""
+
+    async def story(cluster):
+        picture = Cluster(Aspect.POOLS)
+        informers = InformerSet(
+            cluster.embedded.client("estimator"), cluster_watches(picture, cluster.embedded.clock)
+        )
+        following = asyncio.create_task(informers.run())
+
+        async def known():
+            return picture.market.region == region
+
+        assert await until(known, within=60)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    play(story, region=region)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 
 import pytest
 
@@ -18,7 +19,8 @@ from karpool.model.kubernetes.api_resources import (
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.resource_quota import ResourceQuota
 from karpool.packing.tables.room import snapshot_of
-from karpool.wire.requests import AssumedWorkload, ReplicasRequest
+from karpool.rooms.arrived import arrived, outstanding
+from karpool.wire.requests import AssumedOwner, AssumedWorkload, ReplicasRequest
 from karpool_fleet.clusters.fleet_file import NodeGroupSpec
 from tests.estimator.pictures import in_room
 from tests.estimator.watching import asking
@@ -155,3 +157,17 @@ def test_of_several_quotas_the_tightest_counts(amounts):
     question = EstimateQuestion(request, in_room(snapshot_of([]), quotas))
 
     assert ResourceQuotaEstimator().estimate(question).value == 2
+
+
+@pytest.mark.parametrize(("waiting", "admitted"), [(0, 3), (2, 5), (3, 6), (9, 6)])
+def test_a_quota_has_counted_pods_of_a_promise_that_wait(waiting, admitted):
+    """Six cores are left, waiting pods taken off; of three promised replicas some are those pods."""
+    wanted = requirements({"cpu": "1"}, namespace="shop")
+    owner = AssumedOwner("apps/v1", "Deployment", "web")
+    promise = AssumedWorkload("shop", (Component("", 3, wanted),), owner)
+    there = outstanding(promise, arrived(lambda *_: (Counter(), waiting), promise))
+    question = EstimateQuestion(
+        ReplicasRequest("c", wanted), in_room(snapshot_of([]), [quota("q", "6")]), (there,)
+    )
+
+    assert ResourceQuotaEstimator().estimate(question).value == admitted

@@ -13,7 +13,7 @@ from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
 from tests.packing.exact_sets import most_sets
 from tests.packing.pool_cases import catalogue, instance_type
 
-WORLDS, NODES_MAX, PODS_MAX = 300, 3, 12
+FIRST_SEED, WORLDS, NODES_MAX, PODS_MAX = 71_500, 300, 3, 12  # seeds 71,500 to 71,799
 
 
 def world(seed, components):
@@ -40,7 +40,7 @@ def counted(pools, types, components):
 
 def compared(components):
     ours = best = exact = 0
-    for seed in range(WORLDS):
+    for seed in range(FIRST_SEED, FIRST_SEED + WORLDS):
         case = world(seed, components)
         at_most = PODS_MAX // sum(replicas for _, replicas in case[2])
         sets, optimum = min(counted(*case), at_most), most_sets(*case, NODES_MAX, at_most)

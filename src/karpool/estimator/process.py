@@ -15,6 +15,8 @@ from typing import Any
 
 import structlog
 
+from karpool.estimator.plugins import node_autoscaler
+from karpool.estimator.plugins.registry import LIMITS
 from karpool.estimator.serving.failure_reporting import FailureGauges, report_failures, reporting
 from karpool.estimator.serving.member import MemberEstimator, build_member, plugin_names
 from karpool.estimator.serving.metrics import EstimatorMetrics
@@ -61,6 +63,10 @@ class FleetEstimator:
         clock, self._clients = environment.clock, environment.clients
         self._environment, self._options = environment, options
         environment.status.more_remarks.append(self._remarks)
+        if options.autoscaler_model == LIMITS and plugin_names(options).count(node_autoscaler.NAME):
+            log.warning(
+                "karpool cluster-summary is told of no nodes to come", reason="--autoscaler-model=limits"
+            )
         self._metrics = metrics = EstimatorMetrics(environment.registry, plugin_names(options))
         self._gauges = FailureGauges(environment.registry)
         # What clusters use of a contract is known here for all of them.

@@ -68,11 +68,15 @@ class EstimateQuestion:
     def promised(self) -> dict[PodShape, int]:
         """What is assumed, has no existing node, and is not among the pods that wait: it takes nodes to
         come after these. Equal shapes are equal, whosever they are."""
-        promised: dict[PodShape, int] = {}
+        totals: dict[int, tuple[PodShape, int]] = {}  # by identity: to look shapes up by value takes long
         for groups in self.deduction.left:
             for group in groups:
-                shape = without_topology(group.shape)
-                promised[shape] = promised.get(shape, 0) + group.replicas
+                _, replicas = totals.get(id(group.shape), (group.shape, 0))
+                totals[id(group.shape)] = group.shape, replicas + group.replicas
+        promised: dict[PodShape, int] = {}
+        for whole, replicas in totals.values():
+            shape = without_topology(whole)
+            promised[shape] = promised.get(shape, 0) + replicas
         for workload, waiting in zip(self.assumed, self.wanting, strict=bool(self.wanting)):
             for component, replicas in zip(workload.components, waiting, strict=False):
                 shape = without_topology(component.shape)

@@ -46,7 +46,7 @@ def desired_of(assumed: AssumedWorkload) -> list[int]:
 
 
 def outstanding(assumed: AssumedWorkload, on_nodes: ArrivedReplicas) -> AssumedWorkload:
-    """The same promise without the replicas that are on a node already."""
+    """The same promise without the replicas that are on a node already, and with those that wait for one."""
     if not on_nodes.bound:
         return assumed
     components = tuple(
@@ -55,7 +55,7 @@ def outstanding(assumed: AssumedWorkload, on_nodes: ArrivedReplicas) -> AssumedW
             assumed.components, desired_of(assumed), on_nodes.bound, strict=True
         )
     )
-    return AssumedWorkload(assumed.namespace, components, assumed.workload)
+    return AssumedWorkload(assumed.namespace, components, assumed.workload, on_nodes.waiting)
 
 
 def _take(component: Component, limit: int, bound: Counter[Requests]) -> int:

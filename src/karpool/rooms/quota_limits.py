@@ -54,14 +54,24 @@ def _concerns(quota: QuotaHeadroom, component: Component, matching: Matching) ->
 def _taken(
     quota: QuotaHeadroom, assumed: Sequence[AssumedWorkload], namespace: str, matching: Matching
 ) -> Mapping[str, int]:
-    """What promises in the namespace take of a quota."""
+    """What promises in the namespace take of a quota that has not counted their pods yet."""
     return _total(
         component
         for workload in assumed
         if workload.namespace == namespace
-        for component in workload.components
+        for component in _without_pods(workload)
         if component.requirements is not None and _concerns(quota, component, matching)
     )
+
+
+def _without_pods(workload: AssumedWorkload) -> Iterable[Component]:
+    """Replicas that are no pods yet: a quota has counted those that wait for a node. Of several components
+    nobody says whose pods wait."""
+    if len(workload.components) != 1 or not workload.waiting:
+        return workload.components
+    (component,) = workload.components
+    replicas = max(0, component.replicas - workload.waiting)
+    return (Component(component.name, replicas, component.requirements),)
 
 
 def _total(components: Iterable[Component]) -> dict[str, int]:

@@ -55,6 +55,7 @@ class AssumedWorkload:
     namespace: str
     components: tuple[Component, ...]
     workload: AssumedOwner | None = None
+    waiting: int = 0  # of these, pods that are there and have no node
 
 
 @dataclass(frozen=True, slots=True)

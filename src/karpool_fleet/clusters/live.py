@@ -35,6 +35,7 @@ from karpool_fleet.cluster_autoscaler.controller import cluster_autoscaler
 from karpool_fleet.cluster_autoscaler.groups import NodeGroup
 from karpool_fleet.clusters.embedded import EmbeddedCluster
 from karpool_fleet.clusters.fleet_file import ClusterSpec, StaticNodes
+from karpool_fleet.clusters.node_class import node_class, node_class_kind
 from karpool_fleet.clusters.object_loader import load_objects, restore_objects
 from karpool_fleet.clusters.restored import restored
 from karpool_fleet.clusters.strict_file import FleetError
@@ -72,10 +73,12 @@ class LiveCluster:
         """
         self.spec = spec
         self.catalogue_file = catalogue
-        self.embedded = EmbeddedCluster(
-            spec.name, clock=clock, seed=seed, crds=bundled_crds(KARPENTER), idle_seconds=idle_seconds
-        )
         self.catalogue = catalogue_of(spec, catalogue)
+        node_classes = node_class_kind(self.catalogue)
+        definitions = (*KARPENTER, *([str(node_classes)] if node_classes is not None else []))
+        self.embedded = EmbeddedCluster(
+            spec.name, clock=clock, seed=seed, crds=bundled_crds(definitions), idle_seconds=idle_seconds
+        )
         delays = spec.timing.delays()
         self._kubelet = replace(KubeletSettings(), **_without(delays, _CLOUD_DELAYS))
         cloud = replace(CloudSettings(), **_without(delays, delays.keys() - _CLOUD_DELAYS))
@@ -96,6 +99,9 @@ class LiveCluster:
         async with self.embedded as cluster:
             if self.spec.snapshot:
                 self._restore(folder / self.spec.snapshot)
+            elif self.spec.autoscaler == "karpenter" and self.catalogue_file is None:
+                where = node_class(self.catalogue)
+                restore_objects(cluster.server, [where] if where is not None else [])
             for name, build in workload_components().items():
                 cluster.add(name, build)
             scheduler = KubeSchedulerSettings(preemption=self.spec.preemption)

@@ -87,7 +87,8 @@ def restore_objects(server: ApiServer, objects: Iterable[Object]) -> int:
         resource = cluster.types.of_kind(group, str(obj["kind"]))
         if resource is None:
             raise Invalid("kind", f"{obj['apiVersion']} {obj['kind']}", "the server does not have this kind")
-        metadata = {"uid": cluster.ids(), "creationTimestamp": now, "generation": 1, **obj["metadata"]}
+        uid = obj["metadata"].get("uid") or cluster.ids()
+        metadata = {"creationTimestamp": now, "generation": 1, **obj["metadata"], "uid": uid}
         cluster.store.version += 1
         metadata["resourceVersion"] = str(cluster.store.version)
         whole = {**obj, "metadata": metadata}

@@ -105,12 +105,10 @@ class InProcessWiring:
         karmada = team.fleet.karmada
         members = () if karmada is None else team.fleet.members
         for name, cluster in team.fleet.clusters.items():
-            # Members learn it from Karmada's Cluster objects, as with --karmada-kubeconfig.
-            is_member = name in members
-            given = dict(flags) if is_member else {"region": cluster.spec.region, **flags}
+            given = dict(flags)
             if cluster.catalogue_file is not None:
                 given.setdefault("catalogue", str(cluster.catalogue_file))
-            control = karmada.client("estimator") if karmada is not None and is_member else None
+            control = karmada.client("estimator") if karmada is not None and name in members else None
             team.build(cluster.embedded, "estimator", self._build(given, control))
 
     def _build(self, given: dict[str, Any], karmada: Client | None) -> Build:

@@ -261,8 +261,6 @@ async def _line(
         "metrics-bind-address": "0",
         "health-probe-bind-address": "0",
     }
-    if cluster != KARMADA:
-        given["region"] = made.company.fleet.clusters[cluster].spec.region
     if command == "estimator":
         given |= {"cluster-name": cluster, "server-port": str(_PORTS[name])}
     words = [

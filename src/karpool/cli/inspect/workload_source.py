@@ -107,7 +107,8 @@ def workloads_of_objects(
     documents: Iterable[Any], namespace: str, template_paths: Sequence[str], source: str
 ) -> list[Workload]:
     """Those of some objects that have pods; `source` is where they are from. Raises Invalid or UsageError."""
-    paths = [TemplatePath(template_path) for template_path in template_paths]
+    # As kubectl's JSONPath has them, too: {.spec.template}, $.spec.template.
+    paths = [TemplatePath(path.strip("{} ").removeprefix("$").removeprefix(".")) for path in template_paths]
     workloads: list[Workload] = []
     for document in documents:
         if not isinstance(document, dict) or document.get("kind") in _KINDS_WITHOUT_PODS:

@@ -15,6 +15,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.workload import count_in, job_pods, mapping_in, pod_of_template, pod_template
 
 Object = Mapping[str, Any]
+_LISTED = re.compile(r"(.+)\[(\*|\d{1,6})\]")  # all entries of a list, or one
 _COMPONENTS_MAX = 64  # of one workload; a set is packed pod by pod, and no kind has nearly as many
 
 
@@ -97,17 +98,21 @@ def _walk(value: Any, steps: Sequence[str], path: str, name: str) -> Iterator[tu
         for key in sorted(value):
             yield from _walk(value[key], rest, f"{path}.{key}" if path else key, key.lower())
         return
-    listed = step.endswith("[*]")
-    key = step.removesuffix("[*]")
+    match = _LISTED.fullmatch(step)
+    key, chosen = (match[1], match[2]) if match else (step, "")
     below = f"{path}.{key}" if path else key
     if key not in value:
         raise Invalid(below, None, "is missing: pod templates were looked for in it")
-    if not listed:
+    if not chosen:
         yield from _walk(value[key], rest, below, name)
         return
     if not isinstance(value[key], list):
         raise Invalid(below, value[key], "must be a list")
+    if chosen != "*" and int(chosen) >= len(value[key]):
+        raise Invalid(f"{below}[{chosen}]", None, f"is missing: the list has {len(value[key])} entries")
     for index, item in enumerate(value[key]):
+        if chosen not in ("*", str(index)):
+            continue
         called = item.get("name") or item.get("groupName") if isinstance(item, dict) else None
         yield from _walk(item, rest, f"{below}[{index}]", str(called or f"{key.lower()}-{index + 1}"))
 

@@ -41,12 +41,24 @@ def pod_template(obj: Any) -> PodTemplate:
     else:
         job, path = obj, "spec.template"
     spec = mapping_in(job, "spec")
+    _refuse_reference(spec)
     pod = pod_of_template(obj, spec.get("template"), path)
     if kind == "DaemonSet":
         pod = _tolerating(pod)
     if kind == "StatefulSet":
         pod = _with_claims(pod, spec.get("volumeClaimTemplates"))
     return PodTemplate(pod, _replicas(kind, spec))
+
+
+def _refuse_reference(spec: Mapping[str, Any]) -> None:
+    """A Rollout may leave its template in another workload, which nobody has shown."""
+    reference = spec.get("workloadRef")
+    if isinstance(reference, dict) and spec.get("template") is None:
+        raise Invalid(
+            "spec.workloadRef.name",
+            reference.get("name"),
+            f"its pods are described there: ask about that {reference.get('kind')}, with --replicas",
+        )
 
 
 def pod_of_template(obj: Mapping[str, Any], template: Any, path: str) -> Pod:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.first_fit import NodeFilling, PodGroup
 from karpool.packing.tables.room import PodPlacement, Room
 
@@ -36,10 +37,17 @@ def placed_first_fit(
     """
     filling = NodeFilling(room, topology=topology)
     left: list[tuple[PodGroup, ...]] = []
+    # Shapes that no node takes any more, by identity: to look one up by value takes longer than to place it.
+    full: dict[int, PodShape] = {}
     for groups in workloads:
         for index, group in enumerate(groups):
-            rest = group.replicas - filling.place(group)
+            rest = group.replicas
+            if id(group.shape) not in full:
+                rest -= filling.place(group)
             if rest:
-                left.append((PodGroup(group.shape, rest), *groups[index + 1 :]))
+                if not topology:  # with it, nodes may open again
+                    full[id(group.shape)] = group.shape
+                first = group if rest == group.replicas else PodGroup(group.shape, rest)
+                left.append((first, *groups[index + 1 :]))
                 break
     return filling.placements(), tuple(left)
