@@ -34,8 +34,6 @@ _REASON_MAX = 200
 
 def rules_of(member: MemberEstimator) -> pb.RoomRules | str:
     """How its answers are made of its room; or why they are not."""
-    if Aspect.DRA in member.cluster.aspects:
-        return "devices of drivers (DRA) do not travel"
     counts_nodes = False
     rules = pb.RoomRules(knows_owners=Aspect.OWNERS in member.cluster.aspects)
     for plugin in member.framework.plugins:
@@ -47,6 +45,8 @@ def rules_of(member: MemberEstimator) -> pb.RoomRules | str:
                 rules.quotas_match_all = plugin.matching == "all"
             case _:
                 return f"{plugin.name} answers, too"
+    if Aspect.DRA in member.cluster.aspects:
+        return "devices of drivers (DRA) do not travel"
     return rules if counts_nodes else "its nodes are not counted"
 
 
