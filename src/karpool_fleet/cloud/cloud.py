@@ -174,8 +174,8 @@ class Cloud:
 
     def find(self, provider_id: str) -> Instance | None:
         """The machine that a node with this provider id runs on; None when there is none any more."""
-        found = self.instances.get(provider_id.rpartition("/")[2])
-        return found if found is not None and found.provider_id == provider_id else None
+        instance = self.instances.get(provider_id.rpartition("/")[2])
+        return instance if instance is not None and instance.provider_id == provider_id else None
 
     def bought_for(self, claim: str) -> Instance | None:
         """The machine whose tag `claim` has this value."""

@@ -32,20 +32,20 @@ class GroupBackoffs:
 
     def failed(self, group: str, failure: GroupFailure, now: float) -> None:
         """Failures while it is held do not make it longer: they belong to the same attempt."""
-        known = self._held.get(group)
-        if known is None or now - known.since >= self._settings.backoff_reset_seconds:
+        entry = self._held.get(group)
+        if entry is None or now - entry.since >= self._settings.backoff_reset_seconds:
             seconds = self._settings.initial_backoff_seconds
-        elif now < known.since + known.seconds:
-            known.failure = failure
+        elif now < entry.since + entry.seconds:
+            entry.failure = failure
             return
         else:
-            seconds = min(known.seconds * 2, self._settings.max_backoff_seconds)
+            seconds = min(entry.seconds * 2, self._settings.max_backoff_seconds)
         self._held[group] = _Held(failure, seconds, now)
 
     def holding(self, group: str, now: float) -> GroupFailure | None:
         """Why the group is left alone now; None when it is not."""
-        known = self._held.get(group)
-        return known.failure if known is not None and now < known.since + known.seconds else None
+        entry = self._held.get(group)
+        return entry.failure if entry is not None and now < entry.since + entry.seconds else None
 
     def succeeded(self, group: str, now: float) -> None:
         """All nodes of a scale-up came: the next failure is a first one."""

@@ -31,8 +31,8 @@ def cluster_autoscaler(
 ) -> Build:
     """Raises Invalid for a group that cannot be."""
     chosen = settings or AutoscalerSettings()
-    known = checked(groups, chosen, cloud.catalogue)
-    return lambda context: ClusterAutoscaler(context, cloud, known, chosen)
+    node_groups = checked(groups, chosen, cloud.catalogue)
+    return lambda context: ClusterAutoscaler(context, cloud, node_groups, chosen)
 
 
 class ClusterAutoscaler:
@@ -163,7 +163,7 @@ class ClusterAutoscaler:
         return name not in self._unneeded, name
 
     def _look(self, nodes: Sequence[Node], now: float) -> None:
-        found = scale_down.find_unneeded(
+        unneeded = scale_down.find_unneeded(
             self._watched.snapshot().room,
             nodes,
             self._watched.pods_on,
@@ -171,9 +171,9 @@ class ClusterAutoscaler:
             catalogue=self._cloud.catalogue,
             settings=self._settings,
         )
-        self._unneeded = {name: self._unneeded.get(name, now) for name in found.pods}
-        self._movers = found.pods
-        for name in found.crowded:
+        self._unneeded = {name: self._unneeded.get(name, now) for name in unneeded.pods}
+        self._movers = unneeded.pods
+        for name in unneeded.crowded:
             self._kept_until[name] = now + self._settings.unremovable_recheck_seconds
 
     def _remove_from(self, tasks: asyncio.TaskGroup, view: GroupView, now: float) -> None:

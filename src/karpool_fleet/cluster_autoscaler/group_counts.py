@@ -118,12 +118,12 @@ def _is_young(node: Node, now: float, settings: AutoscalerSettings) -> bool:
 
 def others(nodes: Iterable[Node], now: float, settings: AutoscalerSettings) -> NodeCounts:
     """Nodes that belong to no group."""
-    known = list(nodes)
-    unready = [node for node in known if not node.is_ready]
+    members = list(nodes)
+    unready = [node for node in members if not node.is_ready]
     young = sum(_is_young(node, now, settings) for node in unready)
     return NodeCounts(
-        registered=len(known),
-        ready=len(known) - len(unready),
+        registered=len(members),
+        ready=len(members) - len(unready),
         not_started=young,
         unready=len(unready) - young,
     )

@@ -92,13 +92,13 @@ def find_unneeded(
     settings: AutoscalerSettings,
 ) -> Unneeded:
     """`candidates` in the order in which they are tried; pods are named `namespace/name`."""
-    found = Unneeded()
+    unneeded = Unneeded()
     used = dict(zip(snapshot.names, utilization(snapshot).tolist(), strict=True))
     left, tried = snapshot, 0
     for node in candidates:
         movers = {name: pod for name, pod in pods_on(node.name).items() if moves(pod)}
         if reason := _stays(node, movers, used, budgets, settings):
-            found.kept[node.name] = reason
+            unneeded.kept[node.name] = reason
             continue
         if movers:
             tried += 1
@@ -106,12 +106,12 @@ def find_unneeded(
                 break
         after = _without(left, node.name, movers, catalogue)
         if isinstance(after, str):
-            found.kept[node.name] = f"pod {after} has no other place"
-            found.crowded.append(node.name)
+            unneeded.kept[node.name] = f"pod {after} has no other place"
+            unneeded.crowded.append(node.name)
         else:
             left = after
-            found.pods[node.name] = tuple(movers)
-    return found
+            unneeded.pods[node.name] = tuple(movers)
+    return unneeded
 
 
 def _stays(

@@ -145,12 +145,12 @@ class GroupScaleDownActuator:
 
     async def mark_candidates(self, unneeded: Sequence[str]) -> None:
         """The scheduler is asked to avoid nodes that may go soon; a few taints at a time."""
-        wanted = set(unneeded)
+        names = set(unneeded)
         limit = self._settings.max_bulk_soft_taint_count
         stale = [
             node.name
             for node in self._watched.nodes()
-            if has_taint(node, CANDIDATE) and node.name not in wanted
+            if has_taint(node, CANDIDATE) and node.name not in names
         ]
         fresh = [
             name

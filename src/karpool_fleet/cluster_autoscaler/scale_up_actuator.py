@@ -188,12 +188,12 @@ class GroupScaleUpActuator:
         self._told = {}
         for name, reason in decision.unhelped.items():
             pod = self._watched.unschedulable[name]
-            known = told.get(pod.metadata.uid)
-            if known is None or known[0] != reason or now - known[1] >= _REPEAT_SECONDS:
-                known = reason, now
+            entry = told.get(pod.metadata.uid)
+            if entry is None or entry[0] != reason or now - entry[1] >= _REPEAT_SECONDS:
+                entry = reason, now
                 message = f"pod didn't trigger scale-up: {reason}"
                 self._context.events.record(ref(PODS, pod), "Normal", "NotTriggerScaleUp", message)
-            self._told[pod.metadata.uid] = known
+            self._told[pod.metadata.uid] = entry
 
     def _candidate(self, view: GroupView, pods: int) -> scale_up.GrowCandidate:
         group, room = view.group, view.group.max_size - view.target
@@ -242,8 +242,8 @@ class GroupScaleUpActuator:
 
     async def _ranks(self, views: Sequence[GroupView]) -> dict[str, int]:
         try:
-            found = await self._context.client.get(CONFIGMAPS, priorities.NAME, namespace=NAMESPACE)
-            text = str((found.get("data") or {}).get("priorities", ""))
+            config = await self._context.client.get(CONFIGMAPS, priorities.NAME, namespace=NAMESPACE)
+            text = str((config.get("data") or {}).get("priorities", ""))
             return priorities.ranks(text, [view.group.name for view in views])
         except NotFound:
             return {}

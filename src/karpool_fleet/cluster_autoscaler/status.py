@@ -41,10 +41,10 @@ class Transitions:
         self._since: dict[tuple[str, str], tuple[str, str]] = {}
 
     def stamp(self, now: str, whose: str, kind: str, status: str) -> Document:
-        known = self._since.get((whose, kind))
-        if known is None or known[0] != status:
-            known = self._since[whose, kind] = (status, now)
-        return {"lastProbeTime": now, "lastTransitionTime": known[1]}
+        entry = self._since.get((whose, kind))
+        if entry is None or entry[0] != status:
+            entry = self._since[whose, kind] = (status, now)
+        return {"lastProbeTime": now, "lastTransitionTime": entry[1]}
 
 
 def written_at(now: float) -> str:

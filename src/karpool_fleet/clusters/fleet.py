@@ -124,11 +124,11 @@ class EmbeddedFleet:
 
     def _check_components(self) -> None:
         for index, fault in enumerate(self.file.faults):
-            known = self.api_servers[fault.cluster].components.components
-            if fault.component and fault.component not in known:
+            components = self.api_servers[fault.cluster].components.components
+            if fault.component and fault.component not in components:
                 raise FleetError(
                     f"faults[{index}]: cluster {fault.cluster} has no component {fault.component!r}; "
-                    f"there are {', '.join(known)}"
+                    f"there are {', '.join(components)}"
                 )
             if fault.kinds[0] in CLOUD_FAULTS and fault.cluster not in self.clusters:
                 raise FleetError(f"faults[{index}]: {fault.cluster} has no cloud for {fault.kinds[0]}")

@@ -219,9 +219,9 @@ def _settle_owners(whole: RestoredCluster) -> None:
     orphans = 0
     for obj in whole.objects:
         owners = obj["metadata"].get("ownerReferences") or []
-        known = [owner for owner in owners if owner.get("uid") in uids or owner.get("kind") == "Node"]
-        if len(known) < len(owners):
-            obj["metadata"]["ownerReferences"] = known
+        kept = [owner for owner in owners if owner.get("uid") in uids or owner.get("kind") == "Node"]
+        if len(kept) < len(owners):
+            obj["metadata"]["ownerReferences"] = kept
             orphans += obj["kind"] == "Pod"
     if orphans:
         whole.notes.append(f"{orphans} pods hold their nodes: their owners are not in the file")

@@ -42,14 +42,14 @@ def parse(data: bytes, where: str, what: str, into: type[T], check: Callable[[T]
     """Raises FleetError, whatever the bytes are. `check` says what types cannot, and raises Invalid."""
     document = one_document(data, where, what)
     try:
-        found = msgspec.convert(document, into)
-        check(found)
+        converted = msgspec.convert(document, into)
+        check(converted)
     except msgspec.ValidationError as error:
         message, _, at = str(error).partition(" - at `$")
         raise located(data, where, at.strip("`."), message) from None
     except Invalid as error:
         raise located(data, where, error.path, f"{error.value!r}: {error.reason}") from None
-    return found
+    return converted
 
 
 def one_document(data: bytes, where: str, what: str) -> Any:
@@ -81,10 +81,10 @@ def _line_of(data: bytes, path: str) -> int:
                 break
             node = node.value[index]
         elif isinstance(node, yaml.MappingNode):
-            found = next((pair for pair in node.value if pair[0].value == step), None)
-            if found is None:
+            match = next((pair for pair in node.value if pair[0].value == step), None)
+            if match is None:
                 break
-            line, node = int(found[0].start_mark.line), found[1]
+            line, node = int(match[0].start_mark.line), match[1]
             continue
         else:
             break

@@ -105,11 +105,11 @@ class InProcessWiring:
         karmada = team.fleet.karmada
         members = () if karmada is None else team.fleet.members
         for name, cluster in team.fleet.clusters.items():
-            given = dict(flags)
+            options = dict(flags)
             if cluster.catalogue_file is not None:
-                given.setdefault("catalogue", str(cluster.catalogue_file))
+                options.setdefault("catalogue", str(cluster.catalogue_file))
             control = karmada.client("estimator") if karmada is not None and name in members else None
-            team.build(cluster.embedded, "estimator", self._build(given, control))
+            team.build(cluster.embedded, "estimator", self._build(options, control))
 
     def _build(self, given: dict[str, Any], karmada: Client | None) -> Build:
         return lambda context: EstimatorComponent(context, self.estimators, given, karmada)

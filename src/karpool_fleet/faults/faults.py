@@ -310,12 +310,12 @@ class _Faulty:
 
     async def _lagging(self, request: HttpRequest, lag: float, timeout: float | None) -> HttpResponse:
         key, now = (request.path, tuple(request.query)), self._faults.clock.monotonic()
-        known = self._remembered.get(key)
-        if known is None or now - known[0] > lag:
+        answer = self._remembered.get(key)
+        if answer is None or now - answer[0] > lag:
             # What nobody may be told any more goes, or a month of other names would pile up.
             self._remembered = {key: old for key, old in self._remembered.items() if now - old[0] <= lag}
-            known = self._remembered[key] = (now, await self._inner.request(request, timeout=timeout))
-        return known[1]
+            answer = self._remembered[key] = (now, await self._inner.request(request, timeout=timeout))
+        return answer[1]
 
     @asynccontextmanager
     async def stream(

@@ -90,16 +90,16 @@ class Newest(Generic[T]):
                 raise  # not over yet; whoever wants it gone has to ask again
             self._forget(obj)
             return
-        known = self._known.get(obj.name)
-        if known is not None and known.metadata.uid == obj.metadata.uid:
-            self._put(_as_deleted(known, rfc3339(self._clock.now())))
+        newest = self._known.get(obj.name)
+        if newest is not None and newest.metadata.uid == obj.metadata.uid:
+            self._put(_as_deleted(newest, rfc3339(self._clock.now())))
             self._note(obj.name)
 
     async def exists(self, name: str, uid: str) -> bool:
         """Asked of the server, for decisions that cannot be taken back."""
         with suppress(NotFound):
-            found = await self._client.get(self.resource, name, into=self._into)
-            return found.metadata.uid == uid
+            current = await self._client.get(self.resource, name, into=self._into)
+            return current.metadata.uid == uid
         return False
 
     def _assume(self, answer: Mapping[str, Any]) -> T:
@@ -123,15 +123,15 @@ class Newest(Generic[T]):
         if change.type == "DELETED":
             self._forget(change.object)
             return
-        known = self._known.get(change.object.name)
-        if known is None or _version(change.object) >= _version(known):
+        newest = self._known.get(change.object.name)
+        if newest is None or _version(change.object) >= _version(newest):
             self._unseen.pop(change.object.name, None)
         if self._is_news(change.object):
             self._put(change.object)
 
     def _is_news(self, obj: T) -> bool:
-        known = self._known.get(obj.name)
-        return known is None or _version(obj) > _version(known)
+        newest = self._known.get(obj.name)
+        return newest is None or _version(obj) > _version(newest)
 
     def _put(self, obj: T) -> None:
         before = self._known.get(obj.name)
@@ -143,13 +143,13 @@ class Newest(Generic[T]):
             listener(before, obj)
 
     def _forget(self, obj: T) -> None:
-        known = self._known.get(obj.name)
-        if known is None or known.metadata.uid != obj.metadata.uid:
+        newest = self._known.get(obj.name)
+        if newest is None or newest.metadata.uid != obj.metadata.uid:
             return
         del self._known[obj.name]
         self._unseen.pop(obj.name, None)
         for listener in self._listeners:
-            listener(known, None)
+            listener(newest, None)
 
     # Asking
 
@@ -180,15 +180,15 @@ class Newest(Generic[T]):
 
     async def _read(self, name: str) -> None:
         self._unseen.pop(name, None)
-        known = self._known.get(name)
+        newest = self._known.get(name)
         try:
-            found = await self._client.get(self.resource, name, into=self._into)
+            current = await self._client.get(self.resource, name, into=self._into)
         except NotFound:
-            if known is not None:
-                self._forget(known)
+            if newest is not None:
+                self._forget(newest)
             return
-        if self._is_news(found):
-            self._put(found)
+        if self._is_news(current):
+            self._put(current)
 
 
 def _version(obj: WireObject) -> int:

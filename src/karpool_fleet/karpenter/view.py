@@ -110,8 +110,8 @@ class KarpenterState:
         return self.claims.get(self._cluster.nodes.claim_with(node.spec.provider_id))
 
     def claim_on(self, node: str) -> NodeClaim | None:
-        known = self.nodes.get(node)
-        return None if known is None else self.claim_of(known)
+        machine = self.nodes.get(node)
+        return None if machine is None else self.claim_of(machine)
 
     def usage(self, pool: str) -> Mapping[str, int]:
         """Capacity of a pool's nodes and claims that are not going; `nodes` counts them."""

@@ -291,8 +291,8 @@ def _wait(seconds: float) -> float:
 
 
 def _ready(node: Node) -> str:
-    found = condition(node.status.conditions, "Ready")
-    return found.status if found is not None else ""
+    ready = condition(node.status.conditions, "Ready")
+    return ready.status if ready is not None else ""
 
 
 def _ours(taints: Iterable[Taint]) -> set[tuple[str, str]]:

@@ -140,8 +140,8 @@ class EmbeddedQuotas:
                 del self._quotas[record.namespace]
             return
         spec = record.object().get("spec") or {}
-        known = here.get(record.name)
-        if known is None or known.spec != spec:
+        entry = here.get(record.name)
+        if entry is None or entry.spec != spec:
             here[record.name] = self._counted(record, spec)
         self._schedule(record.namespace, record.name)
 

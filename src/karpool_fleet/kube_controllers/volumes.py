@@ -181,15 +181,15 @@ class VolumeController:
 
     def _class_of(self, claim: PersistentVolumeClaim) -> StorageClass | None:
         """None while the class does not exist; a claim that asks for none has an empty one."""
-        wanted = class_name(claim)
-        if wanted == "":
+        class_asked = class_name(claim)
+        if class_asked == "":
             return StorageClass()
-        known = sorted((decode(raw, StorageClass) for raw in self._classes.objects()), key=lambda c: c.name)
+        classes = sorted((decode(raw, StorageClass) for raw in self._classes.objects()), key=lambda c: c.name)
         return next(
             (
                 storage_class
-                for storage_class in known
-                if storage_class.name == wanted or (wanted is None and storage_class.is_default)
+                for storage_class in classes
+                if storage_class.name == class_asked or (class_asked is None and storage_class.is_default)
             ),
             None,
         )

@@ -83,41 +83,41 @@ class SchedulerCache:
     def learn_bound(self, pod: Pod) -> None:
         """A pod that is known to be on a node, although no event has said so yet."""
         key = ObjectKey(pod.metadata.namespace, pod.name)
-        known = self._assumed.get(key)
-        if known is not None and known.node != pod.spec.node_name:
-            self._touch(known.node)
+        assumed = self._assumed.get(key)
+        if assumed is not None and assumed.node != pod.spec.node_name:
+            self._touch(assumed.node)
         self._assumed[key] = Assumed(pod.metadata.uid, pod.spec.node_name)
         self._put_pod(key, pod)
         self._touch(pod.spec.node_name)
 
     def forget(self, key: ObjectKey, now: Pod | None) -> None:
         """A binding that did not come about; `now` is the pod as it is known."""
-        known = self._assumed.pop(key, None)
-        if known is None:
+        assumed = self._assumed.pop(key, None)
+        if assumed is None:
             return
         self._put_pod(key, now)
-        self._touch(known.node)
+        self._touch(assumed.node)
 
     # Events
 
     def pod_changed(self, change: ObjectChange[Pod]) -> None:
         key, pod = change.key, change.object
         before = self._room.version
-        known = self._assumed.get(key)
+        assumed = self._assumed.get(key)
         if change.type == DELETED or pod is None:
-            if known is not None and (pod is None or pod.metadata.uid == known.uid):
+            if assumed is not None and (pod is None or pod.metadata.uid == assumed.uid):
                 del self._assumed[key]
             self._put_pod(key, None)
         else:
-            if known is not None:
-                if pod.spec.node_name or pod.metadata.uid != known.uid:
+            if assumed is not None:
+                if pod.spec.node_name or pod.metadata.uid != assumed.uid:
                     del self._assumed[key]
                 else:
-                    pod = _placed(pod, known.node)
+                    pod = _placed(pod, assumed.node)
             self._put_pod(key, pod)
         if self._room.version != before:
             old = change.old if change.old is not None else change.object
-            for name in (known.node if known else "", old.spec.node_name if old else ""):
+            for name in (assumed.node if assumed else "", old.spec.node_name if old else ""):
                 if name:
                     self._touch(name)
             if pod is not None and pod.spec.node_name:

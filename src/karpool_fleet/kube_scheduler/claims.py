@@ -41,5 +41,5 @@ def selected_node(claim: Claim) -> str:
 
 
 def annotations_of(obj: Claim) -> dict[str, str]:
-    found: dict[str, str] = obj["metadata"].get("annotations") or {}
-    return found
+    annotations: dict[str, str] = obj["metadata"].get("annotations") or {}
+    return annotations

@@ -66,10 +66,13 @@ class NodeChooser:
 
     def verdict(self, shape: PodShape) -> FilterVerdict:
         """Why no node takes the pod."""
-        known = self._verdicts.get(id(shape))
-        if known is None or known[0] != len(self.board.placed):
-            known = self._verdicts[id(shape)] = (len(self.board.placed), FilterVerdict(self.board, shape))
-        return known[1]
+        remembered = self._verdicts.get(id(shape))
+        if remembered is None or remembered[0] != len(self.board.placed):
+            remembered = self._verdicts[id(shape)] = (
+                len(self.board.placed),
+                FilterVerdict(self.board, shape),
+            )
+        return remembered[1]
 
     def _best(self, scores: Int64s) -> int | None:
         if not len(scores):
@@ -82,17 +85,17 @@ class NodeChooser:
 
     def _current(self, shape: PodShape) -> _Opinion:
         placed = self.board.placed
-        known = self._opinions.get(id(shape))
-        if known is None:
-            known = self._opinions[id(shape)] = _Opinion(shape, self._ask(self.board, shape), len(placed))
-        elif known.seen < len(placed):
-            rows = list(dict.fromkeys(row for _, row in placed[known.seen :]))
+        opinion = self._opinions.get(id(shape))
+        if opinion is None:
+            opinion = self._opinions[id(shape)] = _Opinion(shape, self._ask(self.board, shape), len(placed))
+        elif opinion.seen < len(placed):
+            rows = list(dict.fromkeys(row for _, row in placed[opinion.seen :]))
             if len(rows) * 4 > self.board.n:
-                known.scores = self._ask(self.board, shape)
+                opinion.scores = self._ask(self.board, shape)
             else:
-                known.scores[rows] = self._ask(RoomSubset(self.board, rows), shape)
-            known.seen = len(placed)
-        return known
+                opinion.scores[rows] = self._ask(RoomSubset(self.board, rows), shape)
+            opinion.seen = len(placed)
+        return opinion
 
     def _ask(self, nodes: PlacementBoard | RoomSubset, shape: PodShape) -> Int64s:
         return np.where(fits(nodes, shape) > 0, score_plugins.room_score(nodes, shape, self._settings), NEVER)

@@ -80,9 +80,9 @@ def preempt(
             if (pod := find(key)) is not None
         ]
         promised = [other for other, place in reserved if place == row]
-        found = _on_node(_Trial(snapshot, shape, row, runners, promised), runners, budgets)
-        if found is not None:
-            chosen.append((_cost(found), found))
+        victims = _on_node(_Trial(snapshot, shape, row, runners, promised), runners, budgets)
+        if victims is not None:
+            chosen.append((_cost(victims), victims))
     return min(chosen, key=lambda choice: choice[0])[1] if chosen else None
 
 
@@ -106,15 +106,15 @@ def _fits_without(snapshot: Room, shape: PodShape, lower: Bools) -> Bools:
         units = np.zeros(len(shapes))
         for number in np.flatnonzero(lower).tolist():
             units[number] = 1 if resource == PODS else dict(shapes[number].requests).get(resource, 0)
-        given: Int64s = np.bincount(
+        freed: Int64s = np.bincount(
             bound.node[going], weights=(units[bound.shape] * bound.count)[going], minlength=snapshot.n
         ).astype(np.int64)
         if resource == PODS:
-            board.slots += given
+            board.slots += freed
         else:
-            board.give(resource, given)
-    found: Bools = admitted(snapshot.nodes, shape) & (room_for(board, shape) > 0)
-    return found & (np.bincount(bound.node[going], minlength=snapshot.n) > 0)
+            board.give(resource, freed)
+    mask: Bools = admitted(snapshot.nodes, shape) & (room_for(board, shape) > 0)
+    return mask & (np.bincount(bound.node[going], minlength=snapshot.n) > 0)
 
 
 def _on_node(trial: "_Trial", runners: Iterable[Runner], budgets: Sequence[CompiledPdb]) -> Preemption | None:

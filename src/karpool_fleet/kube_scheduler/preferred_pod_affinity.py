@@ -61,20 +61,20 @@ class PreferredPodAffinity:
             np.add.at(totals, placed[pulling], pulls[pulling])
 
     def _domain(self, key: str) -> tuple[Int32s, Int64s]:
-        known = self._domains.get(key)
-        if known is None:
+        domains = self._domains.get(key)
+        if domains is None:
             label = self._snapshot.label(key)
-            known = self._domains[key] = (label.codes, np.zeros(len(label.values) + 1, dtype=np.int64))
-        return known
+            domains = self._domains[key] = (label.codes, np.zeros(len(label.values) + 1, dtype=np.int64))
+        return domains
 
     def _pull_of(self, other: PodShape) -> dict[str, int]:
-        known = self._pulls.get(id(other))
-        if known is None:
+        remembered = self._pulls.get(id(other))
+        if remembered is None:
             pulls: dict[str, int] = {}
             for key, weight in self._terms_between(other):
                 pulls[key] = pulls.get(key, 0) + weight
-            known = self._pulls[id(other)] = (other, pulls)
-        return known[1]
+            remembered = self._pulls[id(other)] = (other, pulls)
+        return remembered[1]
 
     def _terms_between(self, other: PodShape) -> Iterator[tuple[str, int]]:
         theirs = self._facet_of(other)

@@ -152,11 +152,11 @@ class KubeScheduler:
     def _enqueue(self, key: ObjectKey, pod: Pod) -> None:
         if pod.status.nominated_node_name and key not in self._nominated:
             self._nominated[key] = Nomination(pod.status.nominated_node_name)
-        known = self._queue.get(key)
-        if known is None or known.uid != pod.metadata.uid:
+        queued = self._queue.get(key)
+        if queued is None or queued.uid != pod.metadata.uid:
             self._queue.remove(key)
             self._queue.add(_queued(key, pod))
-        elif known.shape is not self._cache.shape_of(key):
+        elif queued.shape is not self._cache.shape_of(key):
             self._queue.wake_pod(key, self._clock.monotonic())
 
     def _try_again(self, key: ObjectKey) -> None:

@@ -104,10 +104,10 @@ def spread_score(rules: list[SpreadRule], open_nodes: Bools) -> Int64s:
         # A domain counts the more, the more of them there are to choose from.
         raw += rule.group.tally.counts[codes] * np.log(domains + 2) + (rule.max_skew - 1)
         lacking |= codes == NOWHERE
-    known = open_nodes & ~lacking
-    if not known.any():
+    labelled = open_nodes & ~lacking
+    if not labelled.any():
         return np.zeros(len(raw), dtype=np.int64)
     raw = np.round(raw)
-    lowest, highest = float(raw[known].min()), float(raw[known].max())
+    lowest, highest = float(raw[labelled].min()), float(raw[labelled].max())
     score = np.full(len(raw), BEST) if highest == 0 else BEST * (highest + lowest - raw) / highest
     return np.where(lacking, 0, score).astype(np.int64)

@@ -96,8 +96,8 @@ class Kubelet:
         """A node that was bought lives as long as its machine; one that nobody bought always lives."""
         if self._cloud is None or node in self._cloud.instances:
             return True
-        known = self._nodes.get(ObjectKey("", node))
-        return known is not None and not known.spec.provider_id.startswith("embedded:///")
+        agent = self._nodes.get(ObjectKey("", node))
+        return agent is not None and not agent.spec.provider_id.startswith("embedded:///")
 
     async def _reconcile_node(self, name: str) -> Requeue | None:
         """A machine's node is named after the machine, so that starting over finds it again."""
@@ -140,11 +140,11 @@ class Kubelet:
 
     def _left(self, instance: Instance, stage: str, delay: Delay, age: float) -> float:
         """Seconds until a stage of a machine's start; each stage begins when the one before was reached."""
-        known = self._stages.setdefault(instance.id, {})
-        if stage not in known:
+        stages = self._stages.setdefault(instance.id, {})
+        if stage not in stages:
             begun = age if stage != "register" else 0.0
-            known[stage] = begun + delay.draw(self._context.random)
-        return _wait(known[stage] - age)
+            stages[stage] = begun + delay.draw(self._context.random)
+        return _wait(stages[stage] - age)
 
     async def _register(self, instance: Instance) -> None:
         taints = [

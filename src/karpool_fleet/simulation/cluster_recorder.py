@@ -196,17 +196,17 @@ class ClusterRecorder:
             self.totals.bound += 1
             self.totals.waits.append((pod.created, self._now()))
             self._say("bound", {"pod": key, "node": node})
-        found = self.nodes.get(node)
-        if found is None:
+        seen = self.nodes.get(node)
+        if seen is None:
             return
         pod.charged = True
         for name, amount in pod.requests.items():
-            found.used[name] = found.used.get(name, 0) + amount
+            seen.used[name] = seen.used.get(name, 0) + amount
             self._add(f"{name} used", amount)
-            if found.used[name] > found.capacity.get(name, 0) and name in found.capacity:
+            if seen.used[name] > seen.capacity.get(name, 0) and name in seen.capacity:
                 self.totals.overfull += 1
                 self._say("overfull", {"node": node, "resource": name, "pod": key})
-        pod.gpu_amount = _gpu_share(pod, found) if pod.counts else 0.0
+        pod.gpu_amount = _gpu_share(pod, seen) if pod.counts else 0.0
         self._add("gpu given", pod.gpu_amount)
 
     def _gone(self, key: str, record: StoredObject, phase: str) -> None:
@@ -218,10 +218,10 @@ class ClusterRecorder:
             since = self.waiting.pop(key)
             if pod.counts:
                 self.totals.waits.append((since, self._now()))
-        found = self.nodes.get(pod.node)
-        if found is not None and pod.charged:
+        seen = self.nodes.get(pod.node)
+        if seen is not None and pod.charged:
             for name, amount in pod.requests.items():
-                found.used[name] -= amount
+                seen.used[name] -= amount
                 self._add(f"{name} used", -amount)
             self._add("gpu given", -pod.gpu_amount)
         if phase == "Succeeded":
@@ -234,17 +234,17 @@ class ClusterRecorder:
 
     def _node(self, event: StoredEvent) -> None:
         record = event.record
-        known = self.nodes.get(record.name)
+        seen = self.nodes.get(record.name)
         if event.type == "DELETED":
-            if known is not None:
-                self._forget(record.name, known)
+            if seen is not None:
+                self._forget(record.name, seen)
             return
         stated = msgspec.json.decode(record.data, type=_Sized).status.allocatable or {}
-        if known is not None and known.stated == stated:
+        if seen is not None and seen.stated == stated:
             return
-        if known is None:
+        if seen is None:
             self.settle()
-            known = self.nodes[record.name] = SeenNode(_gpu_memory(record.labels))
+            seen = self.nodes[record.name] = SeenNode(_gpu_memory(record.labels))
             self.totals.nodes_most = max(self.totals.nodes_most, len(self.nodes))
             labels = record.labels
             self._say(
@@ -258,11 +258,11 @@ class ClusterRecorder:
                 },
             )
         capacity = resources.parse_all(stated)
-        for name in sorted(known.capacity.keys() | capacity.keys()):
-            difference = capacity.get(name, 0) - known.capacity.get(name, 0)
+        for name in sorted(seen.capacity.keys() | capacity.keys()):
+            difference = capacity.get(name, 0) - seen.capacity.get(name, 0)
             if difference:
                 self._add(f"{name} there", difference)
-        known.stated, known.capacity = stated, capacity
+        seen.stated, seen.capacity = stated, capacity
 
     def _forget(self, name: str, node: SeenNode) -> None:
         for resource, amount in node.capacity.items():
@@ -355,8 +355,8 @@ class _Bound(msgspec.Struct):
 
 
 def _targets(record: StoredObject) -> dict[str, int]:
-    found = msgspec.json.decode(record.data, type=_Bound).spec.clusters or []
-    return {target.name: target.replicas for target in sorted(found, key=lambda target: target.name)}
+    clusters = msgspec.json.decode(record.data, type=_Bound).spec.clusters or []
+    return {target.name: target.replicas for target in sorted(clusters, key=lambda target: target.name)}
 
 
 def _quantity(text: str | None) -> int:

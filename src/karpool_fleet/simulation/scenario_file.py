@@ -188,13 +188,13 @@ def _variants(data: bytes, where: str, document: Object, base: Scenario) -> Iter
     for index, variant in enumerate(base.variants):
         path = f"variants[{index}].set"
         try:
-            found = msgspec.convert(merged(document, variant.set), Scenario)
-            check_scenario(found)
+            scenario = msgspec.convert(merged(document, variant.set), Scenario)
+            check_scenario(scenario)
         except msgspec.ValidationError as error:
             raise located(data, where, path, f"with it, the scenario is wrong: {error}") from None
         except Invalid as error:
             raise located(data, where, path, f"with it, the scenario is wrong: {error}") from None
-        yield Named(variant.name, found)
+        yield Named(variant.name, scenario)
 
 
 def merged(target: Any, patch: Any) -> Any:

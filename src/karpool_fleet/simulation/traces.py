@@ -67,17 +67,17 @@ def check_traces(scenario: Scenario, folder: Path) -> None:
 
 def read_traces(scenario: Scenario, folder: Path, progress: Progress = lambda share: None) -> Traced:
     """Raises FleetError."""
-    found = Traced()
+    trace = Traced()
     count = len(scenario.traces)
     for index in range(count):
 
         def one(share: float, done: int = index) -> None:
             progress((done + share) / count)
 
-        found.arrivals.extend(_of(scenario, index, folder, one, found.notes))
-    found.arrivals.sort(key=lambda arrival: arrival.at)
+        trace.arrivals.extend(_of(scenario, index, folder, one, trace.notes))
+    trace.arrivals.sort(key=lambda arrival: arrival.at)
     progress(1.0)
-    return found
+    return trace
 
 
 def _of(
@@ -269,9 +269,9 @@ def _use(path: Path, rows: Rows) -> Iterator[TracedPod]:
     for line, row in rows:
         at = _number(path, line, row, "t_s")
         duty, memory = (_number(path, line, row, name) for name in ("gpu_duty_pct", "gpu_mem_mib"))
-        known = seen.setdefault(row["pod"], [at, at, 0.0, 0.0])
-        known[0], known[1] = min(known[0], at), max(known[1], at)
-        known[2], known[3] = max(known[2], duty), max(known[3], memory)
+        span = seen.setdefault(row["pod"], [at, at, 0.0, 0.0])
+        span[0], span[1] = min(span[0], at), max(span[1], at)
+        span[2], span[3] = max(span[2], duty), max(span[3], memory)
         if len(seen) > ARRIVALS_MAX:
             raise FleetError(f"{path}:{line}: has more than {ARRIVALS_MAX:,} pods; cut it into parts")
     for name, (first, last, duty, memory) in seen.items():

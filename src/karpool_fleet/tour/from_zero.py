@@ -25,7 +25,7 @@ async def play(stage: TourStage, notes: Notes) -> None:
     if await stage.until(lambda: _decided(stage), within=60):
         notes.tell(f"{REPLICAS} replicas of shop/web are placed: {each_of(await _given(stage))}")
         await stage.until(lambda: _runs(stage), within=240)
-    given = await _given(stage)
+    replicas = await _given(stage)
     ready = {name: await stage.ready(name, "shop", "web") for name in (FIXED, ZERO)}
     now = len(await stage.nodes(ZERO))
 
@@ -34,19 +34,19 @@ async def play(stage: TourStage, notes: Notes) -> None:
     notes.figure("replicas of shop/web that run", 0, sum(ready.values()))
     notes.promise(
         "a cluster with no nodes is given replicas",
-        nodes == 0 and given.get(ZERO, 0) > 0,
-        f"{ZERO} had {nodes} nodes and was given {given.get(ZERO, 0)} of {REPLICAS} replicas",
+        nodes == 0 and replicas.get(ZERO, 0) > 0,
+        f"{ZERO} had {nodes} nodes and was given {replicas.get(ZERO, 0)} of {REPLICAS} replicas",
     )
     notes.promise(
         "every replica runs where it was placed",
-        ready == given and sum(ready.values()) == REPLICAS,
+        ready == replicas and sum(ready.values()) == REPLICAS,
         f"ready: {each_of(ready)}",
     )
 
 
 async def _summary_cores(stage: TourStage) -> str:
-    found = await stage.karmada.get(CLUSTERS, ZERO)
-    summary = (found.get("status") or {}).get("resourceSummary") or {}
+    cluster = await stage.karmada.get(CLUSTERS, ZERO)
+    summary = (cluster.get("status") or {}).get("resourceSummary") or {}
     return f"{quantity.value((summary.get('allocatable') or {}).get('cpu', '0'))} CPUs"
 
 

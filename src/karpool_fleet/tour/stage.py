@@ -91,8 +91,8 @@ class TourStage:
     async def room(self, cluster: str, *, cpu: str, memory: str) -> int:
         """How many replicas of this size the estimator would give, asked over gRPC as schedulers do."""
         member = read_cluster(await self.karmada.get(CLUSTERS, cluster))
-        wanted = ReplicaRequirements(resource_request={"cpu": cpu, "memory": memory})
-        reply = await self.estimators.ask(member, ask_replicas(wanted))
+        requirements = ReplicaRequirements(resource_request={"cpu": cpu, "memory": memory})
+        reply = await self.estimators.ask(member, ask_replicas(requirements))
         return reply.value or 0
 
     async def placed(self, namespace: str, name: str) -> dict[str, int]:

@@ -147,10 +147,10 @@ class Dependents(Generic[T]):
         obj: Any = answer if into is None else msgspec.convert(answer, into, strict=False)
         meta = meta_of(obj)
         key = key_of(meta)
-        known = self._entries.get(key)
-        if known is None and meta.deletion_timestamp:
+        entry = self._entries.get(key)
+        if entry is None and meta.deletion_timestamp:
             return  # it went while we were writing
-        if known is not None and known.version >= version_of(meta):
+        if entry is not None and entry.version >= version_of(meta):
             return
         self._store(key, meta, obj)
         self._assumed[key] = self._client.clock.monotonic()

@@ -173,11 +173,11 @@ class DeploymentController(WorkloadController):
         else:
             event = progress.FOUND
             held = new["metadata"].get("annotations") or {}
-            wanted = annotations_of(obj, held, revision, None)
+            annotations = annotations_of(obj, held, revision, None)
             min_ready = obj["spec"].get("minReadySeconds") or 0
             patch: Object = {}
-            if wanted != held:
-                patch["metadata"] = {"annotations": wanted}
+            if annotations != held:
+                patch["metadata"] = {"annotations": annotations}
             if (new["spec"].get("minReadySeconds") or 0) != min_ready:
                 patch["spec"] = {"minReadySeconds": min_ready}
             if patch:
@@ -335,7 +335,7 @@ def _selector_with(selector: Object, suffix: str) -> Object:
 def _failure_of(sets: Sequence[Object]) -> Object | None:
     """What keeps a ReplicaSet from its pods, as the Deployment reports it."""
     for replica_set in reversed(sets):
-        found = condition_of((replica_set.get("status") or {}).get("conditions"), progress.FAILURE)
-        if found is not None:
-            return {key: found[key] for key in ("type", "status", "reason", "message") if key in found}
+        failure = condition_of((replica_set.get("status") or {}).get("conditions"), progress.FAILURE)
+        if failure is not None:
+            return {key: failure[key] for key in ("type", "status", "reason", "message") if key in failure}
     return None

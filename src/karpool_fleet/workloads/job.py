@@ -42,18 +42,18 @@ _ENDS = {True: "Complete", False: "Failed"}
 def finished_at(obj: Object) -> float | None:
     """When the Job came to its end; None while it has not."""
     for condition_type in _ENDS.values():
-        found = condition_of((obj.get("status") or {}).get("conditions"), condition_type)
-        if found is not None and found.get("status") == "True":
-            return parse_rfc3339(found["lastTransitionTime"])
+        condition = condition_of((obj.get("status") or {}).get("conditions"), condition_type)
+        if condition is not None and condition.get("status") == "True":
+            return parse_rfc3339(condition["lastTransitionTime"])
     return None
 
 
 def decided(obj: Object) -> JobVerdict | None:
     """The end that was announced before, which stands whatever happens since."""
     for success, condition_type in _TARGETS.items():
-        found = condition_of((obj.get("status") or {}).get("conditions"), condition_type)
-        if found is not None and found.get("status") == "True":
-            return JobVerdict(success, found.get("reason", ""), found.get("message", ""))
+        condition = condition_of((obj.get("status") or {}).get("conditions"), condition_type)
+        if condition is not None and condition.get("status") == "True":
+            return JobVerdict(success, condition.get("reason", ""), condition.get("message", ""))
     return None
 
 

@@ -194,12 +194,12 @@ def _ended_at(pod: Pod) -> float:
 
 def parse_indexes(text: str) -> frozenset[int]:
     """`1,3-5` as a set; anything that is not of that form counts as nothing."""
-    found: set[int] = set()
+    indexes: set[int] = set()
     for piece in text.split(",") if text else ():
         first, _, last = piece.partition("-")
         if first.isdigit() and (not last or last.isdigit()) and len(first) < 10 and len(last) < 10:
-            found.update(range(int(first), int(last or first) + 1))
-    return frozenset(found)
+            indexes.update(range(int(first), int(last or first) + 1))
+    return frozenset(indexes)
 
 
 def show_indexes(indexes: Iterable[int]) -> str:

@@ -61,9 +61,9 @@ class DaemonNodes:
         held = self._cache.get(key)
         if held is not None and held[:3] == (self._version, meta["uid"], generation):
             return held[3]
-        found = self._find(shape_of(pod_template({**obj, "kind": "DaemonSet"}).pod))
-        self._cache[key] = (self._version, meta["uid"], generation, found)
-        return found
+        places = self._find(shape_of(pod_template({**obj, "kind": "DaemonSet"}).pod))
+        self._cache[key] = (self._version, meta["uid"], generation, places)
+        return places
 
     def forget(self, key: ObjectKey) -> None:
         self._cache.pop(key, None)

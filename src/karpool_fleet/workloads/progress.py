@@ -153,13 +153,13 @@ _WORDS = {
 def _say(
     conditions: list[Object], status: str, reason: str, subject: str, now: float, *, moved: bool = False
 ) -> list[Object]:
-    wanted = {
+    desired = {
         "type": PROGRESSING,
         "status": status,
         "reason": reason,
         "message": _WORDS[reason].format(f'"{subject}"'),
     }
-    return _updated(conditions, wanted, now, touch=moved)
+    return _updated(conditions, desired, now, touch=moved)
 
 
 def _updated(conditions: list[Object], wanted: Object, now: float, *, touch: bool = False) -> list[Object]:

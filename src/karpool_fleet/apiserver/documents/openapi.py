@@ -101,12 +101,12 @@ def _collect(resource: ResourceType, schemas: dict[str, Any]) -> None:
         pending = [builtin.OBJECT_META]
     else:
         pending = [name]
-    known = builtin.definitions()
+    definitions = builtin.definitions()
     while pending:
         name = pending.pop()
         if name not in schemas:
-            schemas[name] = _public(known[name])
-            pending.extend(_references(known[name]))
+            schemas[name] = _public(definitions[name])
+            pending.extend(_references(definitions[name]))
 
 
 def _public(definition: Mapping[str, Any]) -> Object:

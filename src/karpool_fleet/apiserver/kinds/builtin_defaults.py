@@ -247,10 +247,10 @@ def _fill_limit_requests(item: Object) -> None:
         return
     for source, target in (("max", "default"), ("default", "defaultRequest")):
         if isinstance(item.get(source), dict):
-            known = item.setdefault(target, {})
-            if isinstance(known, dict):
+            amounts = item.setdefault(target, {})
+            if isinstance(amounts, dict):
                 for name, amount in item[source].items():
-                    known.setdefault(name, amount)
+                    amounts.setdefault(name, amount)
 
 
 FILLS: dict[str, Callable[[Object], None]] = {

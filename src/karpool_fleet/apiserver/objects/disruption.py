@@ -102,13 +102,13 @@ class DisruptionBudgets:
 
     def _on_budget(self, budget: StoredObject, *, gone: bool) -> None:
         members = self._members.setdefault(budget.namespace, {})
-        known = members.get(budget.name)
+        member = members.get(budget.name)
         if gone:
             members.pop(budget.name, None)
             if not members:
                 del self._members[budget.namespace]
             return
-        if known is None or known.asked != _spec(budget).selector:
+        if member is None or member.asked != _spec(budget).selector:
             members[budget.name] = _Members(self._cluster, budget)
         self._schedule(budget.namespace, budget.name)
 
@@ -202,16 +202,16 @@ def _replicas(cluster: "ServedCluster", pods: list[StoredObject]) -> int:
 
 def _top_controller(cluster: "ServedCluster", record: StoredObject) -> StoredObject | None:
     """The outermost workload above a pod: its Deployment rather than its ReplicaSet."""
-    found = None
+    controller = None
     for _ in range(4):
         above = (cluster.store.by_uid(uid) for uid in record.owners)
         owner = next(
             (o for o in above if o is not None and o.collection.group_resource in _CONTROLLERS), None
         )
         if owner is None:
-            return found
-        found = record = owner
-    return found
+            return controller
+        controller = record = owner
+    return controller
 
 
 def _conditions(cluster: "ServedCluster", before: Object, status: Object) -> list[Any]:

@@ -110,8 +110,8 @@ class Garbage:
         if owner is None:
             group = reference["apiVersion"].rpartition("/")[0]
             # An owner of a kind that is not served here cannot be known to be absent.
-            known = self._cluster.types.of_kind(group, reference["kind"]) is not None
-            return "gone" if known else "solid"
+            is_served = self._cluster.types.of_kind(group, reference["kind"]) is not None
+            return "gone" if is_served else "solid"
         if owner.deleting and FOREGROUND in (owner.object()["metadata"].get("finalizers") or ()):
             return "waiting"
         return "solid"

@@ -90,16 +90,16 @@ def apply(
     for an applied object that cannot be used. The result shares nothing with `applied`.
     """
     root = field_types(schema)
-    wanted = _checked(applied, root)
-    mine = ManagedFieldsEntry(manager, "Apply", api_version, now, field_set(wanted, root), subresource)
+    desired = _checked(applied, root)
+    mine = ManagedFieldsEntry(manager, "Apply", api_version, now, field_set(desired, root), subresource)
     if live is None:
-        store(wanted, [mine])
-        return wanted
+        store(desired, [mine])
+        return desired
     before = entries_of(live)
     last = next((e for e in before if e.is_by(manager, "Apply", api_version, subresource)), None)
     others = [entry for entry in before if entry is not last]
 
-    merged = _merge_map(live, wanted, root)
+    merged = _merge_map(live, desired, root)
     if last is not None:
         _remove_abandoned(merged, last, mine, others, root)
     difference = compare(live, merged, root)
@@ -129,12 +129,12 @@ def _checked(applied: Object, root: FieldType) -> Object:
             "BadRequest", "metadata.managedFields: must not be set in an applied object; remove the field"
         )
     try:
-        wanted: Object = _without_nulls(applied)
-        _refuse_duplicates(wanted, root, "")
+        desired: Object = _without_nulls(applied)
+        _refuse_duplicates(desired, root, "")
     except RecursionError:
         raise PatchError("BadRequest", "the applied object nests too deeply") from None
-    wanted.get("metadata", {}).pop("managedFields", None)
-    return wanted
+    desired.get("metadata", {}).pop("managedFields", None)
+    return desired
 
 
 def _without_nulls(value: Any) -> Any:

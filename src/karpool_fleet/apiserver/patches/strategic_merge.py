@@ -140,13 +140,13 @@ class _ListEdit:
             identity = _scalar(item, self.path)
             if identity not in gone:
                 positions.setdefault(identity, len(positions))
-        known = len(positions)
+        before = len(positions)
         for item in self.items:
             positions.setdefault(_scalar(item, self.path), len(positions))
         named = self.items if self.order is None else self.order
         first = [positions.get(_scalar(item, self.path), -1) for item in named]
         values = [value for _, value in positions]
-        return [values[position] for position in _ordered(first, len(values), known)]
+        return [values[position] for position in _ordered(first, len(values), before)]
 
     def _merge_keyed(self, live: list[Any], kind: FieldType) -> list[Any]:
         assert kind.keys is not None
@@ -155,11 +155,11 @@ class _ListEdit:
         for item in items:
             doomed.delete_all(item)
         merged = _KeyedItems(doomed.remaining(), kind.keys, self.path)
-        known = len(merged.items)
+        before = len(merged.items)
         first = [self._merge_item(merged, item, kind) for item in additions]
         if self.order is not None:
             first = [merged.find(item) for item in self.order]
-        return [merged.items[position] for position in _ordered(first, len(merged.items), known)]
+        return [merged.items[position] for position in _ordered(first, len(merged.items), before)]
 
     def _split(self) -> tuple[list[Object], list[Object]]:
         """Items to delete, and items to merge."""

@@ -99,10 +99,10 @@ def _filter(match: re.Match[str]) -> Step:
     operator, literal = match[2], _literal(match[3])
 
     def keep(item: Any) -> bool:
-        found = left(item)
+        values = left(item)
         if operator is None:
-            return bool(found)
-        return bool(found) and _compare(operator, found[0], literal)
+            return bool(values)
+        return bool(values) and _compare(operator, values[0], literal)
 
     def step(value: Any) -> Iterator[Any]:
         yield from (item for item in _each(value) if keep(item))

@@ -116,10 +116,10 @@ def _reader(column: PrinterColumn) -> Callable[[Object, float], Cell]:
     kind = column.type
 
     def read(obj: Object, now: float) -> Cell:
-        found = find(obj)
-        if not found or found[0] is None:
+        values = find(obj)
+        if not values or values[0] is None:
             return None
-        return _cell(kind, found, now)
+        return _cell(kind, values, now)
 
     return read
 

@@ -164,8 +164,8 @@ def _autoscaler_metrics(spec: Object, status: Object) -> str:
                 actual = f"{current['averageUtilization']}%"
             elif current.get("averageValue") is not None:
                 actual = str(current["averageValue"])
-        wanted = target.get("averageUtilization")
-        goal = f"{wanted}%" if wanted is not None else str(target.get("averageValue") or UNKNOWN)
+        percent = target.get("averageUtilization")
+        goal = f"{percent}%" if percent is not None else str(target.get("averageValue") or UNKNOWN)
         listed.append(f"{source.get('name', metric.get('type', ''))}: {actual}/{goal}")
     more = f" + {len(listed) - 2} more..." if len(listed) > 2 else ""
     return ", ".join(listed[:2]) + more or NONE

@@ -73,12 +73,12 @@ class _PathType(FieldType):
         self._path = path
 
     def child(self, name: str) -> FieldType:
-        known = self.children.get(name)
-        if known is None:
-            known = METADATA if (self._path, name) == ((), "metadata") else self._below(name)
+        child = self.children.get(name)
+        if child is None:
+            child = METADATA if (self._path, name) == ((), "metadata") else self._below(name)
             if len(self.children) < MAX_CHILDREN:
-                self.children[name] = known
-        return known
+                self.children[name] = child
+        return child
 
     def _below(self, name: str) -> FieldType:
         return _PathType(self._schema, (*self._path, name))
@@ -112,8 +112,8 @@ class _OpenAPIType(FieldType):
         self._values: FieldType | None = None
 
     def child(self, name: str) -> FieldType:
-        known = self.children.get(name)
-        return known if known is not None else self._named(name)
+        child = self.children.get(name)
+        return child if child is not None else self._named(name)
 
     def _named(self, name: str) -> FieldType:
         if self._path == () and name == "metadata":

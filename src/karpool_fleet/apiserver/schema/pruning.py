@@ -60,15 +60,15 @@ def _clean_map(values: SchemaNode) -> Clean | None:
 def _clean_object(node: SchemaNode) -> Clean | None:
     nested = {name: clean for name, child in node.properties.items() if (clean := compile_clean(child))}
     other = compile_clean(node.additional) if node.additional is not None else None
-    known = _known(node) if _closed(node) else None
-    if known is None and not nested and other is None:
+    names = _known(node) if _closed(node) else None
+    if names is None and not nested and other is None:
         return None
     step = nested.get
 
     def check(value: Any) -> bool:
         if type(value) is not dict:
             return True
-        if known is not None and not value.keys() <= known:
+        if names is not None and not value.keys() <= names:
             return False
         for name, item in value.items():
             clean = step(name)
@@ -85,8 +85,8 @@ def _clean_object(node: SchemaNode) -> Clean | None:
                 return False
         return True
 
-    if not nested and known is not None:
-        only = known
+    if not nested and names is not None:
+        only = names
         return lambda value: type(value) is not dict or value.keys() <= only
     return check if other is None else check_mixed
 

@@ -105,8 +105,8 @@ class _Front(web.Server):
     def _check_token(self, incoming: web.BaseRequest) -> None:
         if self._expected is None:
             return
-        given = incoming.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(given, self._expected) and incoming.path.rstrip("/") not in _OPEN:
+        credentials = incoming.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(credentials, self._expected) and incoming.path.rstrip("/") not in _OPEN:
             raise unauthorized()
 
 

@@ -135,16 +135,16 @@ class ObjectStore:
         self._encode = msgspec.json.Encoder().encode
 
     def collection(self, group_resource: str) -> Collection:
-        found = self._collections.get(group_resource)
-        if found is None:
+        collection = self._collections.get(group_resource)
+        if collection is None:
             history = WatchHistory(
                 floor=self._floor,
                 now=self._now,
                 max_events=self._history_events,
                 max_bytes=self._history_bytes,
             )
-            found = self._collections[group_resource] = Collection(group_resource, history)
-        return found
+            collection = self._collections[group_resource] = Collection(group_resource, history)
+        return collection
 
     def drop(self, group_resource: str) -> None:
         """Forget an empty collection; watches on it end."""

@@ -54,15 +54,15 @@ def read_options(request: HttpRequest, query: Query, *, dry_run: bool) -> Delete
         raise bad_request(f"propagationPolicy: {policy!r} must be one of {', '.join(_POLICIES)}")
     if not policy and (body.get("orphanDependents") or query.flag("orphanDependents")):
         policy = "Orphan"
-    wanted = body.get("preconditions") or {}
-    if not isinstance(wanted, dict):
+    preconditions = body.get("preconditions") or {}
+    if not isinstance(preconditions, dict):
         raise bad_request("preconditions: must be an object")
     dry_run = dry_run or body.get("dryRun") == ["All"]
     return DeleteOptions(
         grace,
         str(policy),
-        str(wanted.get("uid") or ""),
-        str(wanted.get("resourceVersion") or ""),
+        str(preconditions.get("uid") or ""),
+        str(preconditions.get("resourceVersion") or ""),
         dry_run,
     )
 

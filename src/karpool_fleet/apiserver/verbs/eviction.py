@@ -58,14 +58,14 @@ def _options(eviction: Object, dry_run: bool) -> DeleteOptions:
     grace = body.get("gracePeriodSeconds")
     if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
         raise bad_request(f"deleteOptions.gracePeriodSeconds: {grace!r} is not a whole number")
-    wanted = body.get("preconditions") or {}
-    if not isinstance(wanted, dict):
+    preconditions = body.get("preconditions") or {}
+    if not isinstance(preconditions, dict):
         raise bad_request("deleteOptions.preconditions: must be an object")
     return DeleteOptions(
         grace,
         str(body.get("propagationPolicy") or ""),
-        str(wanted.get("uid") or ""),
-        str(wanted.get("resourceVersion") or ""),
+        str(preconditions.get("uid") or ""),
+        str(preconditions.get("resourceVersion") or ""),
         dry_run or body.get("dryRun") == ["All"],
     )
 

@@ -135,14 +135,14 @@ def _resume(
         records = selection.candidates(collection)
     else:
         key = (collection.group_resource, selection.namespace, version)
-        found = held.find(key, cluster.clock.monotonic())
-        if found is None:
+        page = held.find(key, cluster.clock.monotonic())
+        if page is None:
             raise expired(
                 f"the list of {collection.group_resource} at resourceVersion {version} is no longer kept; "
                 "list again, or go on from the newest state with the continue token of this answer",
                 continue_token=_token(0, after),
             )
-        records = found
+        records = page
     return records, version, bisect_right(records, after, key=_key)
 
 

@@ -64,15 +64,15 @@ def _scale(cluster: ServedCluster, call: Call) -> HttpResponse:
     current = scale.read(call.resource, record.object())
     match call.request.method:
         case "PUT":
-            wanted = decode_object(call.request)
+            scaled = decode_object(call.request)
         case "PATCH":
             kind, patch = read_patch(call.request, call.resource)
             if kind == APPLY:
                 raise bad_request("a scale cannot be applied; use a merge patch of spec.replicas")
-            wanted = patched(kind, current, patch, scale.SCALE)
+            scaled = patched(kind, current, patch, scale.SCALE)
         case _:
             return HttpResponse(200, JSON, msgspec.json.encode(current))
-    changed = scale.write(cluster, call.intent(), record, wanted)
+    changed = scale.write(cluster, call.intent(), record, scaled)
     return HttpResponse(200, JSON, msgspec.json.encode(scale.read(call.resource, changed.object())))
 
 

@@ -65,12 +65,12 @@ def _gib(amount: int) -> str:
 
 def cluster_object(member: JoinedMember) -> Object:
     """The Cluster to create for a member, with what upstream's admission adds."""
-    given = {"provider": member.provider, "region": member.region, "zones": list(member.zones)}
+    place = {"provider": member.provider, "region": member.region, "zones": list(member.zones)}
     models = default_models() if member.resource_models is None else list(member.resource_models)
     spec: Object = {
         "syncMode": member.sync_mode,
         "apiEndpoint": f"https://{member.name}.embedded",
-        **{key: value for key, value in given.items() if value},
+        **{key: value for key, value in place.items() if value},
         "resourceModels": models,
     }
     if member.taints:
@@ -107,11 +107,11 @@ class MemberKinds:
 
     async def find(self, api_version: str, kind: str) -> ApiResource | None:
         """None when the server does not serve it now; raises when the server cannot be asked."""
-        known = self._known.get((api_version, kind))
-        if known is None:
+        resource = self._known.get((api_version, kind))
+        if resource is None:
             await self._learn(api_version)
-            known = self._known.get((api_version, kind))
-        return known
+            resource = self._known.get((api_version, kind))
+        return resource
 
     def has_status(self, resource: ApiResource) -> bool:
         """Whether a resource that was found has a status of its own to write."""

@@ -89,11 +89,11 @@ class NamespaceSyncController:
         space = self._namespaces.get(ObjectKey("", execution_space(pair.cluster)))
         if namespace is None or is_reserved(pair.namespace) or pair.namespace == "default":
             return None
-        known = self._clusters.get(cluster)
-        if known is None or space is None:
+        member = self._clusters.get(cluster)
+        if member is None or space is None:
             return None  # the space, when it is made, brings us back
-        if any("deletionTimestamp" in obj["metadata"] for obj in (namespace, known, space)):
+        if any("deletionTimestamp" in obj["metadata"] for obj in (namespace, member, space)):
             return None
-        wanted = namespace_work(namespace, pair.cluster)
-        key = ObjectKey(wanted["metadata"]["namespace"], wanted["metadata"]["name"])
-        return await write_work(self._client, self._works.get(key), wanted)
+        work = namespace_work(namespace, pair.cluster)
+        key = ObjectKey(work["metadata"]["namespace"], work["metadata"]["name"])
+        return await write_work(self._client, self._works.get(key), work)

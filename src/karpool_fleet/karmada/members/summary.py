@@ -78,10 +78,10 @@ class SummaryBuilder:
             resources.add(self._allocating, needs)
 
     def _forget_pod(self, key: ObjectKey) -> None:
-        known = self._pods.pop(key, None)
-        if known is None:
+        before = self._pods.pop(key, None)
+        if before is None:
             return
-        node, needs = known
+        node, needs = before
         taken = {name: -units for name, units in needs.items()}
         if node:
             resources.add(self._allocated, taken)
@@ -92,10 +92,10 @@ class SummaryBuilder:
 
     def on_node(self, change: ObjectChange[Node]) -> None:
         name = change.key.name
-        known = self._nodes.pop(name, None)
-        if known is not None:
-            resources.add(self._allocatable, {resource: -units for resource, units in known[0].items()})
-            self._ready -= known[1]
+        before = self._nodes.pop(name, None)
+        if before is not None:
+            resources.add(self._allocatable, {resource: -units for resource, units in before[0].items()})
+            self._ready -= before[1]
         self._stale[name] = None
         node = change.object
         if node is None or change.type == "DELETED":

@@ -58,8 +58,8 @@ def evict_in(cluster: Object, binding: Object, now: float) -> float | None:
 
 def _held_for(taint: Object, tolerations: list[Toleration], now: float) -> float | None:
     """How long one taint is still tolerated; None without limit."""
-    known = Taint(key=taint["key"], value=taint.get("value", ""), effect=taint["effect"])
-    using = [toleration for toleration in tolerations if toleration.tolerates(known)]
+    parsed = Taint(key=taint["key"], value=taint.get("value", ""), effect=taint["effect"])
+    using = [toleration for toleration in tolerations if toleration.tolerates(parsed)]
     if not using:
         return 0.0
     seconds = [

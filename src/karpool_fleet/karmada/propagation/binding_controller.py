@@ -197,21 +197,21 @@ class BindingController:
     async def _ensure_work(
         self, cluster: str, template: Object, manifest: Object, ref: BindingRef, binding: Object
     ) -> Requeue | None:
-        known = self._clusters.get(ObjectKey("", cluster))
-        if known is None or "deletionTimestamp" in known["metadata"]:
+        member = self._clusters.get(ObjectKey("", cluster))
+        if member is None or "deletionTimestamp" in member["metadata"]:
             return None  # nowhere to put it; the scheduler is told by the cluster's own change
         wide = [policy for policy in self._wide.objects() if means(policy, manifest)]
         own = [policy for policy in self._own.objects() if means(policy, manifest)]
         try:
-            manifest, notes = override(manifest, known, wide, own)
+            manifest, notes = override(manifest, member, wide, own)
         except BadOverride as error:
             self._context.events.record(
                 event_ref(ref.resource, binding), "Warning", "SyncWorkFailed", str(error)
             )
             raise
-        wanted = new_work(cluster, template, manifest, ref=ref, binding=binding, notes=notes)
-        key = ObjectKey(execution_space(cluster), wanted["metadata"]["name"])
-        return await write_work(self._client, self._feed.get(key), wanted)
+        work = new_work(cluster, template, manifest, ref=ref, binding=binding, notes=notes)
+        key = ObjectKey(execution_space(cluster), work["metadata"]["name"])
+        return await write_work(self._client, self._feed.get(key), work)
 
 
 def _is_other(old: Object, new: Object) -> bool:

@@ -241,12 +241,12 @@ class ResourceDetector:
         await self._client.patch(resource, meta["name"], patch, namespace=meta.get("namespace"))
 
     def _schedule_priority(self, template: Object, policy: Object) -> int | None:
-        wanted = policy["spec"].get("schedulePriority")
-        if not wanted:
+        priority = policy["spec"].get("schedulePriority")
+        if not priority:
             return None
-        name = wanted["priorityClassName"]
-        found = self._classes.get(ObjectKey("", name))
-        if found is None:
+        name = priority["priorityClassName"]
+        priority_class = self._classes.get(ObjectKey("", name))
+        if priority_class is None:
             meta = template["metadata"]
             about = ObjectReference(
                 template["apiVersion"],
@@ -258,4 +258,4 @@ class ResourceDetector:
             message = f"priority class {name} of policy {policy['metadata']['name']} does not exist"
             self._context.events.record(about, "Warning", "ApplyPolicyFailed", message)
             raise LookupError(message)
-        return int(found.get("value", 0))
+        return int(priority_class.get("value", 0))

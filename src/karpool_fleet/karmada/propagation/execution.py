@@ -204,9 +204,9 @@ class ExecutionController:
             raise Rejected(what, 409, message=message)
         if "deletionTimestamp" in observed["metadata"]:
             raise Rejected(f"{manifest['kind']} {place.key}", 409, message="is still being deleted")
-        wanted = retained(manifest, observed)
-        if has_drifted(wanted, observed):
-            observed = await client.update(resource, wanted, namespace=namespace)
+        desired = retained(manifest, observed)
+        if has_drifted(desired, observed):
+            observed = await client.update(resource, desired, namespace=namespace)
         self._wrote(place, observed)
 
     def _wrote(self, place: _Place, answer: Object) -> None:

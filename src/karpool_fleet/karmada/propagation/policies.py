@@ -72,8 +72,8 @@ def match(selector: Object, template: Object, policy_namespace: str) -> int:
     if selector.get("name"):
         return MATCH_NAME if selector["name"] == meta["name"] else MISMATCH
     if selector.get("labelSelector") is not None:
-        found = selects(selector["labelSelector"], meta.get("labels") or {})
-        return MATCH_LABELS if found else MISMATCH
+        is_selected = selects(selector["labelSelector"], meta.get("labels") or {})
+        return MATCH_LABELS if is_selected else MISMATCH
     return MATCH_ALL
 
 

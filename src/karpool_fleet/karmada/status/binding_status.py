@@ -144,10 +144,10 @@ class BindingStatusController:
         if (status.get("aggregatedStatus") or []) != items:
             patch["aggregatedStatus"] = items
         values = _DONE if is_fully_applied(binding["spec"], items) else _NOT_DONE
-        wanted = dict(zip(("status", "reason", "message"), values, strict=True))
+        fields = dict(zip(("status", "reason", "message"), values, strict=True))
         held = status.get("conditions") or []
         now = rfc3339(self._context.clock.now())
-        conditions = upsert_condition(held, {"type": "FullyApplied", **wanted}, now)
+        conditions = upsert_condition(held, {"type": "FullyApplied", **fields}, now)
         if conditions != held:
             patch["conditions"] = conditions
         if not patch:

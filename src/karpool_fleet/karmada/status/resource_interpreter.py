@@ -60,8 +60,8 @@ def _statefulset_health(obj: Object) -> str:
 
 def _replicaset_health(obj: Object) -> str:
     available = _number((obj.get("status") or {}).get("availableReplicas"))
-    wanted = _number(obj["spec"].get("replicas", 1))
-    return HEALTHY if _observed(obj) and available >= wanted else UNHEALTHY
+    replicas = _number(obj["spec"].get("replicas", 1))
+    return HEALTHY if _observed(obj) and available >= replicas else UNHEALTHY
 
 
 def _daemonset_health(obj: Object) -> str:
@@ -293,8 +293,8 @@ def _job_end(statuses: Sequence[Object]) -> Object:
 def _ended(status: Object) -> Object | None:
     for condition in status.get("conditions") or ():
         if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
-            found: Object = condition
-            return found
+            matching: Object = condition
+            return matching
     return None
 
 

@@ -71,11 +71,11 @@ class DisruptionLoop:
         for name, reason, find in steps:
             if self._is_fruitless(name):
                 continue
-            found = find()
-            if found is None:
+            command = find()
+            if command is None:
                 if reason != DRIFTED_REASON:
                     self._note_fruitless(name, reason)
-            elif await self._validate_and_start(found):
+            elif await self._validate_and_start(command):
                 return True
         return False
 
@@ -170,8 +170,8 @@ class DisruptionLoop:
         return self._view.snapshot().room.version + self._view.overlays.version, pools
 
     def _is_fruitless(self, name: str) -> bool:
-        known = self._fruitless.get(name)
-        return known is not None and known[0] == self._state() and known[1] > self._clock.monotonic()
+        since = self._fruitless.get(name)
+        return since is not None and since[0] == self._state() and since[1] > self._clock.monotonic()
 
     def _note_fruitless(self, name: str, reason: str) -> None:
         """Unless a budget was in the way: that ends without any change of the cluster."""
@@ -205,8 +205,8 @@ class DisruptionLoop:
 
 def _still_holds(move: DisruptionCommand, packing: PackResult) -> bool:
     planned = None if move.replacement is None else _types(move.replacement)
-    found = _types(packing.nodes[0]) if packing.nodes else frozenset()
-    return same_outcome(planned, len(packing.nodes), found, unplaced=False)  # which the simulator refuses
+    types = _types(packing.nodes[0]) if packing.nodes else frozenset()
+    return same_outcome(planned, len(packing.nodes), types, unplaced=False)  # which the simulator refuses
 
 
 def _types(node: PlannedNode) -> frozenset[str]:

@@ -96,8 +96,8 @@ def drift(
     """The node that drifted first and can be replaced, whatever that costs; empty ones before others."""
 
     def since(one: DisruptionCandidate) -> tuple[bool, str, str]:
-        found = condition(one.claim.status.conditions, DRIFTED_REASON)
-        return not one.is_empty, (found.last_transition_time if found else "") or "", one.name
+        drifted = condition(one.claim.status.conditions, DRIFTED_REASON)
+        return not one.is_empty, (drifted.last_transition_time if drifted else "") or "", one.name
 
     for candidate in sorted(candidates, key=since):
         if budgets.get(candidate.pool.name, 0) < 1:

@@ -131,14 +131,16 @@ class Simulator:
         to_spot = on_spot and may_spot
         if to_spot and not self._settings.spot_to_spot:
             return NoMove("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
-        wanted = _pinned(planned.requirements, SPOT) if to_spot else planned.requirements
+        requirements = _pinned(planned.requirements, SPOT) if to_spot else planned.requirements
         worst = {
-            choice.instance_type: worst_launch_price(self._market, planned.pool, choice.instance_type, wanted)
+            choice.instance_type: worst_launch_price(
+                self._market, planned.pool, choice.instance_type, requirements
+            )
             for choice in planned.options
         }
         cheaper = cheaper_types(worst, current)
         kept = [choice for choice in planned.options if choice.instance_type in cheaper]
-        if not self._has_min_values(wanted, kept):
+        if not self._has_min_values(requirements, kept):
             return NoMove("Filtering by price: minValues requirement is not met")
         if not kept:
             return NoMove("Can't replace with a cheaper node")
@@ -152,8 +154,8 @@ class Simulator:
         either = not to_spot and may_spot and (kinds is None or ON_DEMAND in kinds)
         if either and any(_has_spot(self._market, choice.instance_type) for choice in kept):
             # A spot shortage must fail the launch rather than buy something dearer.
-            wanted = _pinned(wanted, SPOT)
-        return replace(planned, options=tuple(kept), requirements=wanted)
+            requirements = _pinned(requirements, SPOT)
+        return replace(planned, options=tuple(kept), requirements=requirements)
 
     def _has_min_values(self, wanted: Requirements, kept: Sequence[LaunchOption]) -> bool:
         types = [self._market.catalogue.types[choice.instance_type] for choice in kept]

@@ -63,8 +63,8 @@ class Conditions:
         return self._held.get(kind)
 
     def is_true(self, kind: str) -> bool:
-        found = self._held.get(kind)
-        return found is not None and found.status == TRUE
+        condition = self._held.get(kind)
+        return condition is not None and condition.status == TRUE
 
     def set(self, kind: str, status: str, reason: str = "", message: str = "") -> None:
         before = self._held.get(kind)
@@ -84,10 +84,10 @@ class Conditions:
     def wire(self) -> list[dict[str, Any]] | None:
         """The whole list, or None when nothing changed."""
         self._set_ready()
-        wanted = list(self._held.values())
-        if _plain(wanted) == _plain(self._before):
+        conditions = list(self._held.values())
+        if _plain(conditions) == _plain(self._before):
             return None
-        return [_wire(condition) for condition in wanted]
+        return [_wire(condition) for condition in conditions]
 
     def _set_ready(self) -> None:
         states = [(kind, self._held[kind].status) for kind in self._dependents]

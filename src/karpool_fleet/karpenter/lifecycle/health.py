@@ -51,9 +51,9 @@ class RegistrationHealth:
             if record.generation >= 0:
                 record.launches.clear()
             record.generation = generation
-            known = conditions.get(REGISTRATION_HEALTHY)
-            if known is not None and known.observed_generation == generation and not record.launches:
-                record.launches.extend({TRUE: [True], FALSE: [False, False]}.get(known.status, []))
+            healthy = conditions.get(REGISTRATION_HEALTHY)
+            if healthy is not None and healthy.observed_generation == generation and not record.launches:
+                record.launches.extend({TRUE: [True], FALSE: [False, False]}.get(healthy.status, []))
         failures = sum(not launch for launch in record.launches)
         if failures == len(record.launches) < _FAILURES:
             conditions.set(

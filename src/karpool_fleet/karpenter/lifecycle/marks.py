@@ -56,10 +56,10 @@ def is_under_window(claim: NodeClaim, pool: NodePool | None, now: float) -> bool
     """Whether its node may not receive pods from consolidation yet."""
     if pool is None or not consolidate_after(pool):
         return False
-    found = condition(claim.status.conditions, INITIALIZED)
-    if found is None or found.status != "True":
+    initialized = condition(claim.status.conditions, INITIALIZED)
+    if initialized is None or initialized.status != "True":
         return False
-    return not consolidatable(claim, pool, found.last_transition_time, now).open
+    return not consolidatable(claim, pool, initialized.last_transition_time, now).open
 
 
 def drift(
@@ -73,12 +73,12 @@ def drift(
     if comparable and ours[HASH] != theirs[HASH]:
         return "NodePoolDrifted"
     try:
-        wanted = requirements_of(
+        requirements = requirements_of(
             pool.spec.template.spec.requirements or (), "spec.template.spec.requirements"
         )
     except Invalid:
         return None
-    if conflict(from_labels(claim.labels), wanted, WELL_KNOWN) is not None:
+    if conflict(from_labels(claim.labels), requirements, WELL_KNOWN) is not None:
         return "RequirementsDrifted"
     if age >= type_seconds and claim.labels.get(INSTANCE_TYPE) not in catalogue.types:
         return "InstanceTypeNotFound"

@@ -88,14 +88,14 @@ class LaunchMarket:
         """In the order to try them; empty when nothing fits or is in stock. Raises Invalid."""
         out = self.unavailable.current()
         key = msgspec.msgpack.encode((claim.pool_name, claim.spec.requirements, claim.spec.resources))
-        known = self._known.get(key)
-        if known is not None and known[:2] == (self.offerings.version, self.unavailable.version):
-            return known[2]
-        found = self._find(claim, out)
+        remembered = self._known.get(key)
+        if remembered is not None and remembered[:2] == (self.offerings.version, self.unavailable.version):
+            return remembered[2]
+        offers = self._find(claim, out)
         if len(self._known) >= _CACHE_LIMIT:
             self._known.clear()
-        self._known[key] = (self.offerings.version, self.unavailable.version, found)
-        return found
+        self._known[key] = (self.offerings.version, self.unavailable.version, offers)
+        return offers
 
     def price(self, labels: Labels) -> float | None:
         """Of a node."""
@@ -117,10 +117,10 @@ class LaunchMarket:
         return overlays.types(catalogue.types, catalogue.version).applied(pool, instance_type)
 
     def _find(self, claim: NodeClaim, out: Collection[CloudOffer]) -> tuple[CloudOffer, ...]:
-        wanted = requirements_of(claim.spec.requirements or (), "spec.requirements")
+        requirements = requirements_of(claim.spec.requirements or (), "spec.requirements")
         need = requested(claim.spec)
         pool = PoolOfferings(
-            CompiledPool(claim.pool_name, requirements=wanted),
+            CompiledPool(claim.pool_name, requirements=requirements),
             [self.overlaid(claim.pool_name, offered) for offered in self.catalogue.types.values()],
             self.catalogue.label_keys,
         )

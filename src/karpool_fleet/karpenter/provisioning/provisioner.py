@@ -204,17 +204,19 @@ class Provisioner:
     def requirements_of(self, planned: PlannedNode) -> list[Object]:
         """As written in the claim; plans that came out the same share them."""
         types = tuple(choice.instance_type for choice in planned.options)
-        wanted = planned.requirements
+        requirements = planned.requirements
         out = self._market.unavailable
         out.current()
-        key = (types, frozenset(wanted.items()), out.version)
-        known = self._requirements.get(key)
-        if known is None:
-            kinds = self._market.capacity_types(types, wanted.get(ZONE), wanted.get(CAPACITY_TYPE))
+        key = (types, frozenset(requirements.items()), out.version)
+        written = self._requirements.get(key)
+        if written is None:
+            kinds = self._market.capacity_types(
+                types, requirements.get(ZONE), requirements.get(CAPACITY_TYPE)
+            )
             if len(self._requirements) >= _CACHE_LIMIT:
                 self._requirements.clear()
-            known = self._requirements[key] = wire_requirements(wanted, types, kinds)
-        return known
+            written = self._requirements[key] = wire_requirements(requirements, types, kinds)
+        return written
 
     # What was decided, told
 

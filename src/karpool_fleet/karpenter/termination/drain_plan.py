@@ -88,8 +88,8 @@ def _ends_at(pod: Pod) -> float | None:
 
 
 def _grace(pod: Pod) -> int:
-    given = pod.spec.termination_grace_period_seconds
-    return _DEFAULT_GRACE_SECONDS if given is None else given
+    grace = pod.spec.termination_grace_period_seconds
+    return _DEFAULT_GRACE_SECONDS if grace is None else grace
 
 
 def _forced(pod: Pod, now: float, deadline: float | None) -> Forced | None:
