@@ -76,6 +76,10 @@ class ClusterKind:
     may_be_absent: bool = False
     unreadable: Unreadable = Unreadable.KEEPS_LAST
 
+    def __hash__(self) -> int:
+        # Every event looks its kind up; the hash of all fields would cost more than the pod.
+        return hash(self.resource.plural)
+
     def __str__(self) -> str:
         return str(self.resource)
 
