@@ -1,6 +1,7 @@
 """`pricesFrom` in the contract: what Prometheus or annotations say is the price of every command."""
 
 import json
+import ssl
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -10,6 +11,7 @@ import yaml
 
 from karpool.cli.main import run
 from tests.consolidation.cluster_objects import flat, node, pod, pool
+from tests.kube.pki import Authority
 
 NODES = (pool(types=("m5.large",)), node("a"), node("b"), pod("a-1", "a"), pod("b-1", "b"))
 
@@ -20,6 +22,10 @@ def prometheus():
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
+            self.server.asked_by = self.headers.get("Authorization")
+            if self.server.admits not in (None, self.server.asked_by):
+                self.send_error(401)
+                return
             self.send_response(self.server.status)
             if self.server.status == 302:
                 self.send_header("Location", "/elsewhere")
@@ -30,7 +36,7 @@ def prometheus():
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    server.status, server.body = 200, b""
+    server.status, server.body, server.admits, server.asked_by = 200, b"", None, None
     server.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -183,6 +189,21 @@ def test_nobody_there_is_said(answer):
         ({"prometheus": "http://p", "query": ""}, "pricesFrom.query"),
         ({"annotation": "a b"}, "pricesFrom.annotation"),
         ({"promtheus": "http://p"}, "pricesFrom"),
+        ({"annotation": "a", "bearerTokenFile": "token"}, "pricesFrom.bearerTokenFile"),
+        ({"prometheus": "http://p", "username": "me"}, "pricesFrom.passwordFile"),
+        ({"prometheus": "http://p", "passwordFile": "secret"}, "pricesFrom.username"),
+        ({"prometheus": "http://p", "username": "a:b", "passwordFile": "f"}, "pricesFrom.username"),
+        (
+            {"prometheus": "http://p", "username": "a", "passwordFile": "f", "bearerTokenFile": "t"},
+            "pricesFrom.bearerTokenFile",
+        ),
+        ({"prometheus": "http://p", "caFile": "ca.crt"}, "pricesFrom.caFile"),
+        ({"prometheus": "http://p", "insecureSkipVerify": True}, "pricesFrom.insecureSkipVerify"),
+        (
+            {"prometheus": "https://p", "insecureSkipVerify": True, "caFile": "ca.crt"},
+            "pricesFrom.insecureSkipVerify",
+        ),
+        ({"prometheus": "http://p", "bearerToken": "secret"}, "pricesFrom"),
     ],
 )
 def test_a_source_that_cannot_be_is_named_with_its_line(answer, source, field):
@@ -190,3 +211,72 @@ def test_a_source_that_cannot_be_is_named_with_its_line(answer, source, field):
 
     assert "line " in err
     assert field in err
+
+
+def test_a_password_in_an_address_is_not_shown(answer):
+    err = answer({"prometheus": "http://me:hunter2@prometheus"}, "top", expect=1)
+
+    assert "hunter2" not in err
+    assert "passwordFile" in err
+
+
+@pytest.mark.parametrize(
+    ("source", "secret", "admits"),
+    [
+        ({"bearerTokenFile": "secret"}, b"abc.def\n", "Bearer abc.def"),
+        ({"username": "me", "passwordFile": "secret"}, b"open sesame\n", "Basic bWU6b3BlbiBzZXNhbWU="),
+    ],
+)
+def test_prometheus_is_told_who_asks(answer, prometheus, tmp_path, source, secret, admits):
+    """The files stand beside the contract."""
+    prometheus.body, prometheus.admits = costs(a=0.05, b=0.05), admits
+    source = {"prometheus": prometheus.url, **source}
+    (tmp_path / "secret").write_bytes(secret)
+
+    top = json.loads(answer(source, "top", "-o", "json"))
+    (tmp_path / "secret").write_bytes(b"wrong")
+    refused = answer(source, "top")
+
+    assert [item["price_per_hour"] for item in top["items"]] == [0.05, 0.05]
+    assert "it wants to know who asks" in refused
+    assert "wrong" not in refused
+    assert "0.096" in refused
+
+
+@pytest.mark.parametrize("secret", [None, b"", b"two\nlines", b"\xff", "tökën".encode()])
+def test_a_token_that_cannot_be_used_is_said_without_it_and_nothing_is_sent(
+    answer, prometheus, tmp_path, secret
+):
+    prometheus.body = costs(a=0.05, b=0.05)
+    if secret is not None:
+        (tmp_path / "secret").write_bytes(secret)
+
+    out = answer({"prometheus": prometheus.url, "bearerTokenFile": "secret"}, "top")
+
+    assert "pricesFrom.bearerTokenFile" in out
+    assert "lines" not in out
+    assert "0.096" in out
+    assert prometheus.asked_by is None
+
+
+@pytest.mark.parametrize(
+    ("trust", "is_believed"),
+    [({"caFile": "ca.crt"}, True), ({"insecureSkipVerify": True}, True), ({}, False)],
+)
+def test_prometheus_over_tls_is_believed_if_its_authority_is(
+    answer, prometheus, tmp_path, trust, is_believed
+):
+    authority = Authority()
+    issued = authority.issue("prometheus", hosts=["127.0.0.1"])
+    pair = tmp_path / "pair.pem"
+    pair.write_bytes(issued.certificate + issued.key)
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair)
+    prometheus.socket = context.wrap_socket(prometheus.socket, server_side=True)
+    prometheus.body = costs(a=0.05, b=0.05)
+
+    out = answer({"prometheus": prometheus.url.replace("http:", "https:"), **trust}, "top")
+
+    assert ("0.050" in out) is is_believed
+    assert ("CERTIFICATE_VERIFY_FAILED" in out) is not is_believed

@@ -1,5 +1,6 @@
 """What can be bought, as files say it or as is shipped."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -86,7 +87,8 @@ def _stamp(path: Path) -> tuple[int, ...]:
 def contract_of(path: Path) -> Contract:
     """Raises Invalid, naming the file."""
     try:
-        return read_contract(read_bounded(path, SIZE_LIMIT))
+        contract = read_contract(read_bounded(path, SIZE_LIMIT))
+        return replace(contract, prices_from=contract.prices_from.beside(path.parent))
     except OSError as error:
         raise Invalid("--contract", str(path), f"cannot be read: {error.strerror or error}") from None
     except Invalid as error:

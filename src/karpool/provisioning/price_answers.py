@@ -8,10 +8,16 @@ import http.client
 import threading
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from urllib.parse import quote
 
+from karpool.kube.bounded_input import CREDENTIAL_LIMIT, read_bounded
 from karpool.kube.clock import Clock, RealClock
+from karpool.kube.config.tls import client_context
+from karpool.kube.errors import ConfigError
 from karpool.model.contracts.contracted_prices import AskPrices
 from karpool.model.contracts.learnt_prices import (
     ANSWER_MAX,
@@ -41,7 +47,7 @@ def price_asker(fetch: Fetch | None = None, clock: Clock | None = None) -> AskPr
         with asking:
             if source not in questions:
                 questions.clear()  # the contract was written anew
-                questions[source] = _Question(source, fetch or _fetch, time)
+                questions[source] = _Question(source, fetch or partial(_fetch, source), time)
         return questions[source].latest()
 
     return ask
@@ -80,7 +86,7 @@ class _Question:
     def _ask(self) -> None:
         try:
             answer = read_answer(self._fetch(self._url), self._clock.now())
-        except (OSError, http.client.HTTPException, Invalid) as error:
+        except (OSError, http.client.HTTPException, Invalid, ConfigError) as error:
             self._failure = str(error)[:300] or type(error).__name__
             return
         if answer != self._answer:
@@ -93,11 +99,17 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _fetch(url: str) -> bytes:
+def _fetch(source: PriceSource, url: str) -> bytes:
+    """Files of credentials are read each time: tokens are renewed."""
     clock = RealClock()
     end = clock.monotonic() + _TIMEOUT_SECONDS
-    opener = urllib.request.build_opener(_NoRedirects)
-    headers = {"Accept": "application/json", "User-Agent": "karpool"}
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+    if source.ca_file or source.insecure_skip_verify:
+        ca = _secret("caFile", source.ca_file) if source.ca_file else b""
+        tls = client_context("of Prometheus", ca=ca, insecure=source.insecure_skip_verify)
+        handlers.append(urllib.request.HTTPSHandler(context=tls))
+    opener = urllib.request.build_opener(*handlers)
+    headers = {"Accept": "application/json", "User-Agent": "karpool", **_authorization(source)}
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the contract was read: http or https
     data = bytearray()
     try:
@@ -112,5 +124,41 @@ def _fetch(url: str) -> bytes:
         # Prometheus says what is wrong with a query in the body of a 400.
         if error.code == 400:
             return error.read(ANSWER_MAX)
+        if error.code in (401, 403):
+            raise Invalid("pricesFrom", error.code, _REFUSED) from None
         raise
     return bytes(data)
+
+
+_REFUSED = (
+    "it wants to know who asks; see `bearerTokenFile`, `username` and `passwordFile` in docs/contracts.md"
+)
+
+
+def _authorization(source: PriceSource) -> dict[str, str]:
+    if source.bearer_token_file:
+        token = _secret("bearerTokenFile", source.bearer_token_file).strip()
+        return {"Authorization": f"Bearer {_one_line('bearerTokenFile', token)}"}
+    if source.username:
+        password = _one_line("passwordFile", _secret("passwordFile", source.password_file).rstrip(b"\r\n"))
+        pair = f"{source.username}:{password}".encode()
+        return {"Authorization": f"Basic {b64encode(pair).decode()}"}
+    return {}
+
+
+def _secret(field: str, path: str) -> bytes:
+    try:
+        return read_bounded(Path(path), CREDENTIAL_LIMIT)
+    except OSError as error:
+        raise Invalid(f"pricesFrom.{field}", path, f"cannot be read: {error.strerror or error}") from None
+
+
+def _one_line(field: str, secret: bytes) -> str:
+    """What is wrong is said without the secret."""
+    try:
+        text = secret.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not text.isascii() or not text.isprintable() or not text:
+        raise Invalid(f"pricesFrom.{field}", "...", "must hold one line of ASCII")
+    return text

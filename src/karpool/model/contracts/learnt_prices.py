@@ -8,7 +8,8 @@ What is wrong with an answer is said; the list counts instead.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -37,9 +38,26 @@ class PriceSource:
     annotation: str = ""
     prometheus: str = ""  # its URL
     query: str = NODE_COST
+    # How Prometheus is told who asks, and how it is known to be the one; secrets are in files only.
+    bearer_token_file: str = ""
+    username: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    insecure_skip_verify: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.annotation or self.prometheus)
+
+    def beside(self, folder: Path) -> "PriceSource":
+        """With files that a file in `folder` names."""
+        return replace(
+            self,
+            **{
+                name: str(folder / path)
+                for name in ("bearer_token_file", "password_file", "ca_file")
+                if (path := getattr(self, name))
+            },
+        )
 
 
 NOT_LEARNT = PriceSource()
