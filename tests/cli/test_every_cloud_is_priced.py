@@ -257,13 +257,73 @@ def test_every_region_that_is_shipped_prices_a_node(answer):
     assert found["price_gaps"] == []
 
 
-def test_where_nodes_run_in_two_regions_new_ones_are_said_to_come_in_one(answer):
+def test_where_nodes_of_a_pool_run_in_two_regions_new_ones_are_said_to_come_in_one(answer):
     objects = [
         *flat(pool()),
         *machine("a", "eu-central-1", "eu-central-1a", "m5.large", labels_of("eu-central-1")),
         *machine("b", "us-east-1", "us-east-1a", "m5.large", labels_of("us-east-1")),
     ]
 
-    said = "of new nodes in us-east-1: nodes run there, and new ones are planned in eu-central-1 only"
+    said = "of new nodes of pool 'general' in us-east-1: a Karpenter launches in one region"
     assert said in answer(objects, "top", "pools")
     assert said in answer(objects, "plan")
+
+
+def web(tmp_path):
+    container = {"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+    metadata = {"name": "web", "namespace": "team"}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    path = tmp_path / "web.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+def selling(name, kind, *zones):
+    """A pool of one type, in zones that it names, or does not."""
+    pool = pool_of_one_zone(name, types=(kind,))
+    requirements = pool["spec"]["template"]["spec"]["requirements"]
+    place = [{"key": ZONE, "operator": "In", "values": list(zones)}] if zones else []
+    pool["spec"]["template"]["spec"]["requirements"] = [*requirements[:2], *place]
+    return pool
+
+
+@pytest.mark.parametrize(
+    ("kind", "region", "zone"),
+    [("m5.large", "us-east-1", "us-east-1b"), ("n2-standard-2", "europe-west1", "europe-west1-c")],
+)
+def test_a_pool_of_another_region_launches_at_the_prices_there(answer, tmp_path, kind, region, zone):
+    """Of another Karpenter: the nodes of the cluster are in eu-central-1."""
+    objects = [
+        selling("far", kind, zone),
+        *machine("a", "eu-central-1", "eu-central-1a", "m5.large", labels_of("eu-central-1")),
+    ]
+    price = load_shipped(region).price(kind, zone, "on-demand")
+    words = ("capacity", "-f", web(tmp_path), "--replicas", "9", "-o", "json")
+
+    capacity = json.loads(answer(objects, *words))
+    home = json.loads(answer(objects, *words, "--region", "eu-central-1", expect=(3,)))
+
+    assert capacity["verdict"] == "fits after scale-up"
+    assert capacity["price_per_hour"] == pytest.approx(price * capacity["new_nodes"])
+    assert capacity["price_gaps"] == []
+    assert home["new_nodes"] == 0  # that region was meant, and has no such zone
+
+
+def test_pools_launch_where_their_nodes_are(answer, tmp_path):
+    """Two Karpenters in one cluster: no pool says where; their nodes do."""
+    near, far = labels_of("eu-central-1"), labels_of("us-east-1")
+    objects = [
+        selling("near", "m5.large"),
+        selling("far", "c5.large"),
+        *machine("a", "eu-central-1", "eu-central-1a", "m5.large", {**near, NODEPOOL: "near"}),
+        *machine("b", "us-east-1", "us-east-1a", "m5.large", {**far, NODEPOOL: "far"}),
+    ]
+    words = ("capacity", "-f", web(tmp_path), "--replicas", "9", "-o", "json", "--max-potential-nodes", "1")
+
+    capacity = json.loads(answer(objects, *words, expect=(0, 3)))
+    top = json.loads(answer(objects, "top", "-o", "json"))
+
+    costs = {place["name"]: place["price_per_hour"] for place in capacity["places"] if place["nodes"]}
+    assert costs == {"karpenter/near": 0.115, "karpenter/far": 0.085}  # c5.large is 0.097 in eu-central-1
+    assert {item["name"]: item["price_per_hour"] for item in top["items"]} == {"a": 0.115, "b": 0.096}
+    assert capacity["price_gaps"] == top["price_gaps"] == []

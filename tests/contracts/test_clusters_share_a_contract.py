@@ -10,7 +10,7 @@ import pytest
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.market.fleet_bill import FleetBill
 from karpool.cluster.market.market import Market
-from karpool.consolidation.execution.contract_exchange import FRESH_SECONDS, ContractExchange, read_use
+from karpool.consolidation.execution.contract_exchange import ContractExchange
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.planning.planner import plan_consolidation
 from karpool.consolidation.policy.policy import PolicyOverride
@@ -26,6 +26,7 @@ from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, NAMESPACES
 from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.meta import decode
+from karpool.provisioning.contract_uses import FRESH_SECONDS, read_use
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.consolidation.cluster_objects import flat, node, pod, pool

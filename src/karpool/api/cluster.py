@@ -33,7 +33,7 @@ from karpool.estimator.plugins.interface import EXISTING_NODES
 from karpool.manager.options import read_fields
 from karpool.model.infeasible import Infeasible
 
-_OF_THE_CLUSTER = ("region", "catalogue", "contract")  # said when it was opened
+_OF_THE_CLUSTER = ("region", "catalogue", "contract", "contract_cluster")  # said when it was opened
 WorkloadSource = str | PathLike[str] | Mapping[str, Any]
 
 
@@ -144,20 +144,16 @@ class UsageAnswer(CommandAnswer):
 class OpenCluster:
     """One moment of one cluster. `refresh` reads it again."""
 
-    def __init__(
-        self, options: ClusterOptions, region: str, catalogue: Path | None, contract: Path | None
-    ) -> None:
-        self._options = options
-        self._market = (catalogue, region, contract)
+    def __init__(self, options: ClusterOptions, market: capacity_command.MarketOptions) -> None:
+        self._options, self._market = options, market
         self.refresh()
 
     def refresh(self) -> None:
         """Read the file, or list the live cluster, again."""
         switch = StopSwitch()
         with own_errors():
-            catalogue, region, contract = self._market
-            market = capacity_command.MarketOptions(region=region, catalogue=catalogue, contract=contract)
-            picture = capacity_command.capacity_picture(market, aspects=capacity_command.ASPECTS | ASPECTS)
+            aspects = capacity_command.ASPECTS | ASPECTS
+            picture = capacity_command.capacity_picture(self._market, aspects=aspects)
             loaded = wait_for(picture.load(self._options, (switch.watch,)))
         self._capacity = picture
         self._picture: Cluster = picture.cluster
@@ -277,6 +273,7 @@ def open_cluster(
     region: str = "",
     catalogue: str | PathLike[str] | None = None,
     contract: str | PathLike[str] | None = None,
+    contract_cluster: str = "",
 ) -> OpenCluster:
     """A snapshot file (or YAML or JSON of objects); without one, the live cluster of a context."""
     with own_errors():
@@ -285,8 +282,13 @@ def open_cluster(
             kubeconfig=Path(kubeconfig) if kubeconfig is not None else None,
             context=context,
         )
-    paths = [Path(path) if path is not None else None for path in (catalogue, contract)]
-    return OpenCluster(options, region, *paths)
+        market = capacity_command.MarketOptions(
+            region=region,
+            catalogue=Path(catalogue) if catalogue is not None else None,
+            contract=Path(contract) if contract is not None else None,
+            contract_cluster=contract_cluster,
+        )
+    return OpenCluster(options, market)
 
 
 def _workloads_of(workload: WorkloadSource, namespace: str) -> list[Workload]:

@@ -90,8 +90,10 @@ async def load_cluster(
         bad += _tell_of_objects(watches, objects)
         problems = [str(problem) for problem in bad]
         name = (file.header.cluster if file.header else "") or options.snapshot.name
+        cluster.market.contracted.see_name(name)
         return LoadedCluster(name, problems, _lacking(file, objects, cluster), as_of=as_of)
     async with connect(options, lambda skipped: None) as client:
+        cluster.market.contracted.see_name(client.name)
         skipped = await list_cluster(client, cluster, watches)
         problems, closed = [str(problem) for problem in skipped], {problem.resource for problem in skipped}
         return LoadedCluster(client.name, problems, closed=frozenset(closed))

@@ -127,7 +127,9 @@ class Snapshot:
             if not joined.is_leaving and joined.claim is not None and joined.claim.initialized_at is None:
                 with suppress(Invalid):
                     coming.append(
-                        expected_node(joined, self.room, facts.daemons, facts.market.offerings.catalogue)
+                        expected_node(
+                            joined, self.room, facts.daemons, facts.market.catalogue_of(joined.pool)
+                        )
                     )
         return coming
 

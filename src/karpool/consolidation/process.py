@@ -14,14 +14,16 @@ from karpool.consolidation.execution.plan_application import LEASE, executor_of
 from karpool.consolidation.planning.plan import ConsolidationPlan
 from karpool.kube.api.client import Client
 from karpool.kube.config import kubeconfig
-from karpool.kube.transport.http import HttpTransport
 from karpool.manager.controller import Controller, Environment, LeaseName, ManagerOptions, Place
+from karpool.model.contracts.contract import MeetingPlace
+from karpool.provisioning.contract_uses import connected
 from karpool.provisioning.market_file import contracted_prices, market_of
 
 
 def _manages(options: ConsolidatorOptions) -> ManagerOptions:
     # What is wrong with these files is said before anything starts.
-    market_of(options.catalogue, options.region, options.contract)
+    name = options.contract_cluster or None
+    market_of(options.catalogue, options.region, options.contract, contract_cluster=name)
     return ManagerOptions(
         clusters=[kubeconfig.load(options.connection.kubeconfig, context=options.connection.context)],
         listen=() if options.once else options.probes.addresses,
@@ -44,22 +46,28 @@ async def _build(
     they use, instead of what options say."""
     name = contract_cluster or options.contract_cluster
     if market is None:
-        contract = contracted_prices(options.contract, name) if options.contract is not None else None
+        contract = None
+        if options.contract is not None:
+            contract = contracted_prices(options.contract, name or None, hears=False)
         market = market_of(options.catalogue, options.region, contract)
     exchange = None
     if name and market.contracted:
-        place = contract_place or _contract_place(options, environment.client)
-        exchange = ContractExchange(place, name, options.namespace, environment.check)
+        shared_in = market.contracted.contract.shared_in if contract_place is None else None
+        namespace = options.namespace if shared_in is None else shared_in.namespace
+        place = contract_place or _contract_place(options, environment.client, shared_in)
+        exchange = ContractExchange(place, name, namespace, environment.check)
     return Consolidator(
         environment, consolidator_settings(options), market=market, show=show, exchange=exchange
     )
 
 
-def _contract_place(options: ConsolidatorOptions, client: Client) -> Client:
-    if options.contract_kubeconfig is None:
-        return client
-    config, clock = kubeconfig.load(options.contract_kubeconfig), client.clock
-    return Client(HttpTransport(config, clock), clock, name=config.name, user_agent=COMPONENT)
+def _contract_place(options: ConsolidatorOptions, client: Client, shared_in: MeetingPlace | None) -> Client:
+    """As the option says, else as the contract does, else the cluster itself."""
+    if options.contract_kubeconfig is not None:
+        return connected(MeetingPlace("", str(options.contract_kubeconfig)), client.clock, COMPONENT)
+    if shared_in is not None and (shared_in.kubeconfig or shared_in.context):
+        return connected(shared_in, client.clock, COMPONENT)
+    return client
 
 
 async def _namespace_of_lease(client: Client, options: ConsolidatorOptions) -> None:

@@ -42,7 +42,9 @@ async def _build(
         options,
         market=market
         if market is not None
-        else market_of(options.catalogue, options.region, options.contract),
+        else market_of(
+            options.catalogue, options.region, options.contract, contract_cluster=options.contract_cluster
+        ),
         metrics=ScaleUpMetrics(
             registry,
             original_names=options.original_metric_names,

@@ -471,6 +471,11 @@ ContractFile = Annotated[
 ]
 
 
+ContractCluster = Annotated[
+    str, option("What `sharedBy` of the contract calls this cluster. Default: its name in the kubeconfig.")
+]
+
+
 def region_problems(region: str, catalogue: Path | None) -> Iterator[Invalid]:
     """A region that no catalogue is shipped for; whoever reads a file of their own says whether it has it."""
     if region and catalogue is None:

@@ -15,6 +15,7 @@ from karpool.model.contracts.contracted_prices import ContractedPrices, ReadAgai
 from karpool.model.contracts.shared_contract import SharedContract
 from karpool.model.errors import Invalid
 from karpool.model.safe_yaml import SIZE_LIMIT
+from karpool.provisioning.contract_uses import use_asker
 from karpool.provisioning.price_answers import price_asker
 
 log = structlog.get_logger(__name__)
@@ -26,10 +27,11 @@ def market_of(
     contract: Path | ContractedPrices | None = None,
     *,
     fallback_region: str = "",
+    contract_cluster: str | None = "",
 ) -> Market:
     """What a catalogue file sells; without one, what is shipped; at the prices of a contract, if there is
-    one. Raises Invalid, naming the file."""
-    contracted = contracted_prices(contract) if isinstance(contract, Path) else contract
+    one. `contract_cluster` as for `contracted_prices`. Raises Invalid, naming the file."""
+    contracted = contracted_prices(contract, contract_cluster) if isinstance(contract, Path) else contract
     if catalogue is None:
         return Market(region=region, fallback_region=fallback_region, contract=contracted)
     try:
@@ -43,16 +45,24 @@ def market_of(
     return Market(catalogue_of_file, contract=contracted)
 
 
-def contracted_prices(path: Path, name: str = "") -> ContractedPrices:
-    """As a file says, also when it is written anew. `name` is what it calls this cluster. Raises Invalid,
-    naming the file."""
+def contracted_prices(path: Path, name: str | None = "", *, hears: bool = True) -> ContractedPrices:
+    """As a file says, also when it is written anew. `name` is what it calls this cluster; None for whoever
+    must not act on what others say, since they do not hear of it. Without `hears`, somebody else listens to
+    the others. Raises Invalid, naming the file."""
     reader = contract_reader(path)  # first, so that no change is missed
-    return ContractedPrices(contract_of(path), read_again=reader, ask_prices=price_asker(), name=name)
+    contract = contract_of(path)
+    if name and contract.shared_by and name not in contract.shared_by:
+        reason = f"is none of those that share {path}: {', '.join(sorted(contract.shared_by))}"
+        raise Invalid("--contract-cluster", name, reason)
+    ask_uses = use_asker() if hears and name is not None else None
+    return ContractedPrices(
+        contract, read_again=reader, ask_prices=price_asker(), ask_uses=ask_uses, name=name or ""
+    )
 
 
 def shared_contract(path: Path) -> SharedContract:
     """One for all clusters of a process. Raises Invalid, naming the file."""
-    return SharedContract(contract_of(path), partial(contract_reader, path), price_asker())
+    return SharedContract(contract_of(path), partial(contract_reader, path), price_asker(), use_asker())
 
 
 def contract_reader(path: Path) -> ReadAgain:
@@ -88,7 +98,10 @@ def contract_of(path: Path) -> Contract:
     """Raises Invalid, naming the file."""
     try:
         contract = read_contract(read_bounded(path, SIZE_LIMIT))
-        return replace(contract, prices_from=contract.prices_from.beside(path.parent))
+        place = contract.shared_in
+        if place is not None and place.kubeconfig:
+            place = replace(place, kubeconfig=str(path.parent / place.kubeconfig))
+        return replace(contract, prices_from=contract.prices_from.beside(path.parent), shared_in=place)
     except OSError as error:
         raise Invalid("--contract", str(path), f"cannot be read: {error.strerror or error}") from None
     except Invalid as error:

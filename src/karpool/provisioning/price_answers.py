@@ -1,10 +1,8 @@
 """Asks Prometheus what nodes cost: beside the process, every minute, bounded in time and size.
 
-Whoever needs prices takes the latest answer at once; only the first is waited for, so that a command that
-ends after one look has it. What cannot be had is a remark: the list counts.
+What cannot be had is a remark: the list counts.
 """
 
-import http.client
 import threading
 import urllib.error
 import urllib.request
@@ -17,7 +15,6 @@ from urllib.parse import quote
 from karpool.kube.bounded_input import CREDENTIAL_LIMIT, read_bounded
 from karpool.kube.clock import Clock, RealClock
 from karpool.kube.config.tls import client_context
-from karpool.kube.errors import ConfigError
 from karpool.model.contracts.contracted_prices import AskPrices
 from karpool.model.contracts.learnt_prices import (
     ANSWER_MAX,
@@ -27,9 +24,9 @@ from karpool.model.contracts.learnt_prices import (
     read_answer,
 )
 from karpool.model.errors import Invalid
+from karpool.provisioning.latest_answer import TIMEOUT_SECONDS, LatestAnswer
 
 _ASK_AGAIN_SECONDS = 60.0
-_TIMEOUT_SECONDS = 5.0
 _CHUNK = 2**16
 
 Fetch = Callable[[str], bytes]  # raises OSError or Invalid
@@ -58,40 +55,19 @@ _NOTHING = PriceAnswer()
 
 class _Question:
     def __init__(self, source: PriceSource, fetch: Fetch, clock: Clock) -> None:
-        self._url = f"{source.prometheus.rstrip('/')}/api/v1/query?query={quote(source.query, safe='')}"
-        self._prometheus, self._fetch, self._clock = source.prometheus, fetch, clock
-        self._asked: float | None = None
-        self._answered: float | None = None
-        self._answer = PriceAnswer()
-        self._failure = "it was not asked yet"
-        self._silent = PriceAnswer()
-        self._thread: threading.Thread | None = None
+        url = f"{source.prometheus.rstrip('/')}/api/v1/query?query={quote(source.query, safe='')}"
+        self._prometheus, self._silent = source.prometheus, PriceAnswer()
+        self._answers = LatestAnswer(
+            lambda: read_answer(fetch(url), clock.now()), clock, every_seconds=_ASK_AGAIN_SECONDS
+        )
 
     def latest(self) -> PriceAnswer:
-        now = self._clock.monotonic()
-        is_idle = self._thread is None or not self._thread.is_alive()
-        if is_idle and (self._asked is None or now - self._asked >= _ASK_AGAIN_SECONDS):
-            is_first, self._asked = self._asked is None, now
-            self._thread = threading.Thread(target=self._ask, name="prices", daemon=True)
-            self._thread.start()
-            if is_first:
-                self._thread.join(_TIMEOUT_SECONDS + 1)
-        if self._answered is not None and self._clock.monotonic() - self._answered < STALE_SECONDS:
-            return self._answer
-        remark = f"Prometheus at {self._prometheus} does not say what nodes cost: {self._failure}"
+        if (answer := self._answers.within(STALE_SECONDS)) is not None:
+            return answer
+        remark = f"Prometheus at {self._prometheus} does not say what nodes cost: {self._answers.failure}"
         if self._silent.remarks != (remark,):
             self._silent = PriceAnswer({}, (remark,))
         return self._silent
-
-    def _ask(self) -> None:
-        try:
-            answer = read_answer(self._fetch(self._url), self._clock.now())
-        except (OSError, http.client.HTTPException, Invalid, ConfigError) as error:
-            self._failure = str(error)[:300] or type(error).__name__
-            return
-        if answer != self._answer:
-            self._answer = answer
-        self._answered = self._clock.monotonic()
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -102,7 +78,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def _fetch(source: PriceSource, url: str) -> bytes:
     """Files of credentials are read each time: tokens are renewed."""
     clock = RealClock()
-    end = clock.monotonic() + _TIMEOUT_SECONDS
+    end = clock.monotonic() + TIMEOUT_SECONDS
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     if source.ca_file or source.insecure_skip_verify:
         ca = _secret("caFile", source.ca_file) if source.ca_file else b""
@@ -113,13 +89,13 @@ def _fetch(source: PriceSource, url: str) -> bytes:
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the contract was read: http or https
     data = bytearray()
     try:
-        with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
+        with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
             while chunk := answer.read1(_CHUNK):
                 data += chunk
                 if len(data) > ANSWER_MAX:
                     raise Invalid("", len(data), f"the answer is more than {ANSWER_MAX} bytes")
                 if clock.monotonic() > end:
-                    raise TimeoutError(f"the answer was not there after {_TIMEOUT_SECONDS:g} s")
+                    raise TimeoutError(f"the answer was not there after {TIMEOUT_SECONDS:g} s")
     except urllib.error.HTTPError as error:
         # Prometheus says what is wrong with a query in the body of a 400.
         if error.code == 400:

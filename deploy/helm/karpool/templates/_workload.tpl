@@ -96,6 +96,14 @@ spec:
             {{- if $contract }}
             - {name: contract, mountPath: /etc/karpool/contract, readOnly: true}
             {{- end }}
+            {{- $place := and $contract $root.Values.contract.kubeconfig.secretName }}
+            {{- if $place }}
+            - {name: contract-place, mountPath: /etc/karpool/contract-place, readOnly: true}
+            {{- end }}
+            {{- $prometheus := and $contract $root.Values.contract.prometheus.secretName }}
+            {{- if $prometheus }}
+            - {name: prometheus, mountPath: /etc/karpool/prometheus, readOnly: true}
+            {{- end }}
             {{- range .secrets }}
             - {name: {{ .name }}, mountPath: {{ .path }}, readOnly: true}
             {{- end }}
@@ -109,6 +117,14 @@ spec:
         {{- with $contract }}
         - name: contract
           configMap: {name: {{ . }}}
+        {{- end }}
+        {{- with $place }}
+        - name: contract-place
+          secret: {secretName: {{ . }}, defaultMode: 0440}
+        {{- end }}
+        {{- with $prometheus }}
+        - name: prometheus
+          secret: {secretName: {{ . }}, defaultMode: 0440}
         {{- end }}
         {{- range .secrets }}
         - name: {{ .name }}

@@ -40,7 +40,7 @@ from karpool.estimator.providers.karpenter import NODES_MAX, KarpenterProvider
 from karpool.estimator.question import EstimateQuestion
 from karpool.kube.clock import RealClock
 from karpool.kube.watched import WatchedKind
-from karpool.manager.options import Catalogue, ContractFile, Options, option, region_problems
+from karpool.manager.options import Catalogue, ContractCluster, ContractFile, Options, option, region_problems
 from karpool.model.documents import camel_case
 from karpool.model.errors import Invalid
 from karpool.model.karmada.replica_requirements import Component, ReplicaRequirements
@@ -90,6 +90,7 @@ class MarketOptions(Options, frozen=True):
     ] = NODES_MAX
     catalogue: Catalogue = None
     contract: ContractFile = None
+    contract_cluster: ContractCluster = ""
 
     def problems(self) -> Iterator[Invalid | str]:
         yield from region_problems(self.region, self.catalogue)
@@ -146,7 +147,9 @@ def capacity_picture(
     analyzer = CapacityAnalyzer([karpenter, autoscaler])
     cluster = Cluster(
         aspects | analyzer.aspects,
-        market=market_of(market.catalogue, market.region, market.contract),
+        market=market_of(
+            market.catalogue, market.region, market.contract, contract_cluster=market.contract_cluster
+        ),
         failures=pool_failures,
         group_failures=group_failures,
         keeps=lambda pod: keeps_namespace in (None, pod.metadata.namespace),

@@ -121,7 +121,9 @@ def node(
     policies = [options.policy] if options.policy else []
     (override,) = overrides(policies, [options.threshold] if options.threshold else [])
     planned_cluster = asyncio.run(
-        load_planned_cluster(cluster, options.region, options.catalogue, options.contract)
+        load_planned_cluster(
+            cluster, options.region, options.catalogue, options.contract, options.contract_cluster
+        )
     )
     settings = options.settings(override, heed_budgets=options.heed_budgets)
     emit(render(explained(name, planned_cluster, settings), output, planned_cluster.cluster))

@@ -67,7 +67,12 @@ def plan(
         return
     planned_cluster = asyncio.run(
         load_planned_cluster(
-            cluster, options.region, options.catalogue, options.contract, free=options.free_devices
+            cluster,
+            options.region,
+            options.catalogue,
+            options.contract,
+            options.contract_cluster,
+            free=options.free_devices,
         )
     )
     if not planned_cluster.view.machines:
@@ -118,11 +123,13 @@ async def load_planned_cluster(
     region: str,
     catalogue: Path | None = None,
     contract: Path | None = None,
+    contract_cluster: str | None = "",
     *,
     free: bool = False,
 ) -> PlannedCluster:
-    """`free`: also with what could be done so that devices are free."""
-    market = market_of(catalogue, region, contract)
+    """`contract_cluster`: None for whoever acts and does not tell other clusters. `free`: also with what could
+    be done so that devices are free."""
+    market = market_of(catalogue, region, contract, contract_cluster=contract_cluster)
     picture = Cluster(ASPECTS, market=market, keeps=_has_node if free else None)
     switch = StopSwitch()
     loaded = await load_cluster(cluster, picture, (switch.watch,))

@@ -17,6 +17,7 @@ from karpool.cli.options.cluster import (
     ClusterOptions,
     catalogue_option,
     cluster_options,
+    contract_cluster_option,
     contract_option,
 )
 from karpool.cli.options.parameters import with_options
@@ -130,10 +131,16 @@ def _described(entry: NodeUsage) -> list[str]:
 @click.argument("what", type=click.Choice(["nodes", "pools", "gpus"]), default="nodes")
 @catalogue_option
 @contract_option
+@contract_cluster_option
 @with_options(ListingOptions, "listing")
 @cluster_options
 def top(
-    what: str, catalogue: Path | None, contract: Path | None, listing: ListingOptions, cluster: ClusterOptions
+    what: str,
+    catalogue: Path | None,
+    contract: Path | None,
+    contract_cluster: str,
+    listing: ListingOptions,
+    cluster: ClusterOptions,
 ) -> None:
     """Show nodes or pools: requested of allocatable, pods, and price per hour; or GPUs and who holds them.
 
@@ -145,7 +152,8 @@ def top(
     problems: list[str] = []
 
     def look() -> Listing:
-        picture = Cluster(Aspect.NODECLAIMS | _ASPECTS[what], market=market_of(catalogue, contract=contract))
+        market = market_of(catalogue, contract=contract, contract_cluster=contract_cluster)
+        picture = Cluster(Aspect.NODECLAIMS | _ASPECTS[what], market=market)
         loaded = asyncio.run(load_cluster(cluster, picture))
         snapshot = picture.snapshot(RealClock().now() if loaded.as_of is None else loaded.as_of)
         problems[:] = (*loaded.problems, *snapshot.problems)
@@ -159,7 +167,10 @@ def top(
 
         follow_nodes(
             cluster,
-            Cluster(Aspect.NODECLAIMS, market=market_of(catalogue, contract=contract)),
+            Cluster(
+                Aspect.NODECLAIMS,
+                market=market_of(catalogue, contract=contract, contract_cluster=contract_cluster),
+            ),
             partial(usage_listing, pools=False),
             listing.form,
             listing.watch_interval_seconds,

@@ -66,6 +66,14 @@ contract_option = click.option(
 )
 
 
+contract_cluster_option = click.option(
+    "--contract-cluster",
+    default="",
+    metavar="NAME",
+    help="What `sharedBy` of the contract calls this cluster. Default: its name in the kubeconfig.",
+)
+
+
 def output_option(*forms: str) -> Callable[[F], F]:
     return click.option(
         "-o",

@@ -57,7 +57,7 @@ async def applied(
 ) -> PlanCheck:
     """Raises Failed for a stale plan, and Invalid for flags that cannot be read."""
     made_with = saved_options(saved.flags)
-    seen = await load_planned_cluster(cluster, made_with.region, options.catalogue, options.contract)
+    seen = await load_planned_cluster(cluster, made_with.region, options.catalogue, options.contract, None)
     settings = made_with.settings(made_with.override, heed_budgets=made_with.heed_budgets)
     check = check_plan(
         saved.plan, seen.view, settings, seen.now, max_age_seconds=options.max_age_seconds or None

@@ -27,7 +27,7 @@ class FleetBill:
     fleet: Fleet
     others: Fleet
     kind_of: Callable[[str, LaunchOption], BilledKind | None]
-    list_price_of: Callable[[LaunchOption], float | None]
+    list_price_of: Callable[[str, LaunchOption], float | None]
     intents: Fleet = field(default_factory=dict)
     unheard: tuple[str, ...] = ()
 
@@ -72,7 +72,7 @@ class LaunchBilling:
     have."""
 
     def __init__(
-        self, bill: FleetBill | None, list_price_of: Callable[[LaunchOption], float | None] | None = None
+        self, bill: FleetBill | None, list_price_of: Callable[[str, LaunchOption], float | None] | None = None
     ) -> None:
         """`list_price_of`, without a bill: where prices are not those of the list."""
         self._bill = bill
@@ -83,7 +83,7 @@ class LaunchBilling:
         machines = list(launches)
         listed = None
         if self._list_price_of is not None:
-            listed = _sum((count, self._list_price_of(option)) for count, option in machines)
+            listed = _sum((count, self._list_price_of(pool, option)) for count, option in machines)
         if self._bill is None:
             return LaunchCost(_sum((count, option.price_per_hour) for count, option in machines), listed)
         kinds = [(count, self._bill.kind_of(pool, option)) for count, option in machines]

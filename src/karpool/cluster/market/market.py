@@ -3,13 +3,15 @@
 The region is what nodes say, else claims, else the status of node classes, else what pools require,
 else Karmada's Cluster object, else the fallback (`RegionSource`, best first), unless it was given.
 Types that the catalogue does not list are learnt from nodes and claims. Until a region is known, only
-learnt types count. A node of another region is priced by the catalogue of that one. What has no price is
-said, with what to do (`gaps`).
+learnt types count. A node of another region is priced by the catalogue of that one, and so is what a pool
+launches that names another region, whose node class does, or whose nodes are there: a Karpenter launches in
+one region, and a cluster may have several. What has no price is said, with what to do (`gaps`).
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
 import structlog
 
@@ -58,6 +60,23 @@ class RegionSource(IntEnum):
     FALLBACK = 6
 
 
+class _PoolPlace(NamedTuple):
+    """Where a pool launches: the regions that it names, and the kind and name of its node class."""
+
+    regions: tuple[str, ...]
+    node_class: tuple[str, str]
+
+    @staticmethod
+    def of(pool: NodePool) -> "_PoolPlace":
+        template = pool.spec.template
+        said = [region_of((template.metadata.labels if template.metadata else None) or {})]
+        for requirement in template.spec.requirements or ():
+            if requirement.key in (REGION, ZONE) and requirement.operator == "In":
+                said += [region_of({requirement.key: value}) for value in requirement.values or ()]
+        reference = template.spec.node_class_ref
+        return _PoolPlace(tuple(dict.fromkeys(filter(None, said))), (reference.kind, reference.name))
+
+
 class Market:
     """`version` changes whenever something else could be bought."""
 
@@ -78,11 +97,13 @@ class Market:
         self._seen: dict[tuple[str, str, str, str], Node | NodeClaim] = {}
         self._elsewhere: dict[str, Catalogue] = {}  # of other regions that nodes are in
         self._unknown_regions: set[str] = set()
-        self._sees_pools = False  # that could launch something
+        self._pools: dict[str, _PoolPlace] = {}
+        self._class_regions: dict[tuple[str, str], str] = {}  # by kind and name
+        self._regions_of_nodes: dict[str, frozenset[str]] = {}  # by pool
         self.catalogue = catalogue or Catalogue("", "")
         self.overlays = NodeOverlays()
         self.contracted = contract if isinstance(contract, ContractedPrices) else ContractedPrices(contract)
-        self.offerings = Offerings(self.catalogue, self.overlays, self.contracted)
+        self.offerings = self._sold()
         self._changes = 0
         if catalogue is None and region:
             if not shipped_provider(region):
@@ -107,6 +128,11 @@ class Market:
         said_by = RegionSource.NODE if isinstance(source, Node) else RegionSource.NODECLAIM
         if self._may_learn_region(said_by):
             self._place(region_of(labels, source.provider_id), said_by)
+        if (pool := labels.get(NODEPOOL, "")) and (region := region_of(labels, source.provider_id)):
+            before = self._regions_of_nodes.get(pool, frozenset())
+            if region not in before:
+                self._regions_of_nodes[pool] = before | {region}
+                self._changes += 1
         key = (
             labels.get(INSTANCE_TYPE, ""),
             labels.get(ZONE, ""),
@@ -169,7 +195,7 @@ class Market:
             return None
 
         def kind_of(pool: str, option: LaunchOption) -> BilledKind | None:
-            return self.billed({**_labels_of(option), NODEPOOL: pool})
+            return self.billed({**self._labels_of(pool, option), NODEPOOL: pool})
 
         prices = self.contracted
         return FleetBill(
@@ -186,15 +212,24 @@ class Market:
         """To price what could be launched next to the machines that were last seen."""
         return LaunchBilling(self.bill(), self._list_price_of if self.overlays else None)
 
-    def _list_price_of(self, option: LaunchOption) -> float | None:
-        return self.list_price(_labels_of(option))
+    def _list_price_of(self, pool: str, option: LaunchOption) -> float | None:
+        return self.list_price(self._labels_of(pool, option))
+
+    def _labels_of(self, pool: str, option: LaunchOption) -> dict[str, str]:
+        return {
+            INSTANCE_TYPE: option.instance_type,
+            ZONE: option.zone,
+            CAPACITY_TYPE: option.capacity_type,
+            REGION: region_of({ZONE: option.zone}) or self.catalogue_of(pool).region,
+        }
 
     def _overlaid_price(self, labels: Labels) -> float | None:
         """As overlays of its pool say, else by the list; None without overlays, or without a price."""
         name, zone, kind = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), capacity_type_of(labels)
-        candidate = self.catalogue.types.get(name) if self.overlays else None
+        catalogue = self._catalogue_in(region_of(labels))
+        candidate = catalogue.types.get(name) if self.overlays else None
         if candidate is not None:
-            overlaid = self.overlays.types(self.catalogue.types, self.catalogue.version)
+            overlaid = self.overlays.types(catalogue.types, catalogue.version)
             return usable_price(overlaid.applied(labels.get(NODEPOOL, ""), candidate).price(zone, kind))
         return None
 
@@ -214,16 +249,36 @@ class Market:
 
     def unclear_pools(self) -> Mapping[str, str]:
         """Pools of which cannot be told what their nodes cost, and why."""
-        return (
-            self.overlays.types(self.catalogue.types, self.catalogue.version).closed if self.overlays else {}
-        )
+        unclear: dict[str, str] = {}
+        for catalogue in (self.catalogue, *self._elsewhere.values()) if self.overlays else ():
+            closed = self.overlays.types(catalogue.types, catalogue.version).closed
+            unclear |= {name: why for name, why in closed.items() if self.catalogue_of(name) is catalogue}
+        return unclear
+
+    def catalogue_of(self, pool: str) -> Catalogue:
+        """What is sold where a pool launches."""
+        regions = [region for region in self._regions_of(pool) if shipped_provider(region)]
+        return self._catalogue_in(regions[0] if regions and self.region not in regions else self.region)
+
+    def _regions_of(self, pool: str) -> list[str]:
+        """Where a pool launches, as itself says, else its node class, else its nodes. Nowhere else than in
+        the region that was given."""
+        place = self._pools.get(pool)
+        if place is None or (self.known and self._said_by is RegionSource.GIVEN):
+            return []
+        of_class = [region] if (region := self._class_regions.get(place.node_class)) else []
+        return list(place.regions) or of_class or sorted(self._regions_of_nodes.get(pool, ()))
 
     def forget_pool(self, name: str) -> None:
         self.overlays.see_pool(name, None)
+        self._pools.pop(name, None)
+        self._regions_of_nodes.pop(name, None)
 
     def see_pool(self, pool: NodePool) -> None:
-        self._sees_pools = True
         template = pool.spec.template
+        place, before = _PoolPlace.of(pool), self._pools.get(pool.name)
+        self._pools[pool.name] = place
+        self._changes += before is not None and before != place
         self.overlays.see_pool(pool.name, (template.metadata.labels if template.metadata else None) or {})
         auto = template.spec.node_class_ref.group == AUTO_MODE_GROUP
         if auto and not self._auto_mode and not self._given:
@@ -232,16 +287,13 @@ class Market:
                 self._load(self.region)
         if not self._may_learn_region(RegionSource.POOL):
             return
-        self._place(
-            region_of((template.metadata.labels if template.metadata else None) or {}), RegionSource.POOL
-        )
-        for requirement in template.spec.requirements or ():
-            if requirement.key in (REGION, ZONE) and requirement.operator == "In":
-                for value in requirement.values or ():
-                    self._place(region_of({requirement.key: value}), RegionSource.POOL)
+        for region in place.regions:
+            self._place(region, RegionSource.POOL)
 
     def see_node_class(self, node_class: NodeClass) -> None:
         for region in (*(region_of({ZONE: zone}) for zone in sorted(node_class.zones)), node_class.region):
+            if region:
+                self._class_regions[node_class.kind, node_class.metadata.name] = region
             self._place(region, RegionSource.NODE_CLASS)
 
     def see_karmada_cluster(self, region: str, zones: Iterable[str]) -> None:
@@ -253,7 +305,7 @@ class Market:
         if self._given or not region or region == self.region or not shipped_provider(region):
             return self.catalogue
         if region not in self._elsewhere:
-            self._elsewhere[region] = load_shipped(region)
+            self._elsewhere[region] = load_shipped(region, auto_mode=self._auto_mode)
         return self._elsewhere[region]
 
     def gaps(self) -> list[str]:
@@ -279,12 +331,13 @@ class Market:
                 f"type {name!r} {reason}; `karpool catalogue show {name}` says what is known,"
                 " --catalogue gives your own prices"
             )
-        if self._elsewhere and self._sees_pools:
-            others = ", ".join(sorted(self._elsewhere))
-            sentences.append(
-                f"of new nodes in {others}: nodes run there, and new ones are planned in {self.region} only;"
-                " --region names another"
-            )
+        for pool in sorted(self._pools):
+            taken, regions = self.catalogue_of(pool).region, self._regions_of(pool)
+            if others := ", ".join(sorted({*regions} - {taken})):
+                sentences.append(
+                    f"of new nodes of pool {pool!r} in {others}: a Karpenter launches in one region, taken to"
+                    f" be {taken}; make a pool for each region, or name one with --region"
+                )
         sentences += self.contracted.remarks
         if len(sentences) > _GAPS_MAX:
             sentences[_GAPS_MAX:] = [f"and {len(sentences) - _GAPS_MAX} more without a price"]
@@ -313,16 +366,11 @@ class Market:
                 self._catalogue_in(region_of(source.labels, source.provider_id)).learn(source)
             except Invalid:
                 continue  # was said before
-        self.offerings = Offerings(self.catalogue, self.overlays, self.contracted)
+        self.offerings = self._sold()
         self._changes += 1
 
-
-def _labels_of(option: LaunchOption) -> dict[str, str]:
-    return {
-        INSTANCE_TYPE: option.instance_type,
-        ZONE: option.zone,
-        CAPACITY_TYPE: option.capacity_type,
-    }
+    def _sold(self) -> Offerings:
+        return Offerings(self.catalogue, self.overlays, self.contracted, self.catalogue_of)
 
 
 def region_of(labels: Labels | Mapping[str, str], provider_id: str = "") -> str:

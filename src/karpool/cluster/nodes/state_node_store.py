@@ -399,7 +399,7 @@ class StateNodeStore:
     def _claimed(self, claim: ClaimFacts) -> Resources:
         if claim.provider_id:
             return self._capacity(claim, None)
-        return self._equal(unlaunched(claim, self.market.catalogue)[1])
+        return self._equal(unlaunched(claim, self.market.catalogue_of(claim.labels.get(NODEPOOL, "")))[1])
 
     def _capacity(self, claim: ClaimFacts | None, node: NodeFacts | None) -> Resources:
         counted = node or claim

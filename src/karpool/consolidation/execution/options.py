@@ -77,8 +77,8 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     contract_cluster: Annotated[
         str,
         option(
-            "What the contract's `sharedBy` calls this cluster: tell the others what is used here, and hear"
-            " of them; docs/contracts.md.",
+            "What `sharedBy` of the contract calls this cluster: tell the others what is used here, and hear"
+            " of them. Default: tell nobody, and count commitments that are shared as used up.",
             process_only=True,
         ),
     ] = ""
@@ -86,7 +86,7 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
         Path | None,
         option(
             "Kubeconfig of the cluster in whose --namespace they tell each other, like Karmada's."
-            " Default: this cluster.",
+            " Default: where `sharedIn` of the contract says, else this cluster.",
             process_only=True,
         ),
     ] = None

@@ -390,9 +390,9 @@ def after(view: ClusterView, moves: Iterable[Move]) -> ClusterTotals:
             prices.append(machine.price_per_hour)
         for name in _SHOWN_RESOURCES:
             offered[name] += whole[name][row]
-    types = view.offerings.catalogue.types
     for move in chosen:
         for new in move.new_nodes:
+            types = view.offerings.catalogue_of(new.pool).types
             nodes += 1
             by_type[new.chosen.instance_type] += 1
             by_pool[new.pool] += 1
@@ -416,7 +416,7 @@ def _listed(view: ClusterView, bill: FleetBill, moves: Sequence[Move]) -> float:
     """The same machines by the list."""
     gone = {name for move in moves for name in move.names}
     prices = [machine.list_price_per_hour or 0.0 for machine in view.machines if machine.name not in gone]
-    prices += (bill.list_price_of(new.chosen) or 0.0 for move in moves for new in move.new_nodes)
+    prices += (bill.list_price_of(new.pool, new.chosen) or 0.0 for move in moves for new in move.new_nodes)
     return fsum(prices)
 
 

@@ -122,7 +122,6 @@ class _Judge:
     def __init__(self, view: ClusterView, settings: PlanSettings, now: float) -> None:
         self._view, self._settings, self._now = view, settings, now
         self._rules = read_pools(view, settings)
-        self._types = view.offerings.catalogue.types
         pods = view.pods
         active = (pods.flags & ACTIVE) != 0
         self._protecting = _first_by_row(view, active & (pods.protected_until > now))
@@ -220,6 +219,7 @@ class _Judge:
         """Of any node that has these."""
         view, pool = self._view, marks.pool_label
         rules = self._rules.get(pool)
+        types = view.offerings.catalogue_of(pool).types
         return EligibilityFacts(
             pool=pool,
             in_queue=signals.in_queue,
@@ -231,7 +231,7 @@ class _Judge:
             reserved=marks.reserved,
             do_not_disrupt=marks.do_not_disrupt,
             pool_exists=rules is not None,
-            pool_sells=bool(self._types),
+            pool_sells=bool(types),
             pool_problem=rules.problem if rules is not None else "",
             protecting_pod=signals.protecting_pod,
             claiming_pod=signals.claiming_pod,
@@ -240,7 +240,7 @@ class _Judge:
             held_by=signals.held_by,
             is_static=pool in view.pools and view.pools[pool].is_static,
             instance_type=marks.instance_type,
-            type_known=marks.instance_type in self._types,
+            type_known=marks.instance_type in types,
             capacity_type=marks.capacity_type,
             zone=marks.zone,
             consolidation_disabled=rules is not None and self._wait(rules, signals.empty) == durations.NEVER,

@@ -12,6 +12,7 @@ from karpool.consolidation.policy.policy import LARGEST_K, PolicyName, PolicyOve
 from karpool.manager.options import (
     Amount,
     Catalogue,
+    ContractCluster,
     ContractFile,
     Duration,
     InvalidOptions,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 DEADLINE_SECONDS = 60.0
 _K = "k of the Balanced policy, which is compared with other policies that are named."
 _HeedBudgets = Annotated[bool, option("Ignore disruption budgets.", flag="ignore-budgets", negated=True)]
+
+_OF_THE_MARKET = ("catalogue", "contract", "contract_cluster")  # never in a plan
 
 
 class PlanningOptions(Options, frozen=True):
@@ -68,6 +71,7 @@ class PlanningOptions(Options, frozen=True):
     ] = ""
     catalogue: Annotated[Catalogue, option(process_only=True)] = None
     contract: Annotated[ContractFile, option(process_only=True)] = None
+    contract_cluster: Annotated[ContractCluster, option(process_only=True)] = ""
 
     def problems(self) -> Iterator[Invalid | str]:
         if not self.replace and not self.delete:
@@ -110,7 +114,7 @@ class PlanOptions(PlanningOptions, frozen=True):
     def saved(self, override: PolicyOverride) -> dict[str, Any]:
         """As a plan of this policy carries them."""
         fields: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
-        for name in ("catalogue", "contract", "policies", "thresholds", "free_devices"):
+        for name in (*_OF_THE_MARKET, "policies", "thresholds", "free_devices"):
             del fields[name]
         return {**fields, "policy": str(override.name or ""), "threshold": override.k or 0}
 
@@ -141,7 +145,7 @@ class ReplanOptions(OnePolicyOptions, frozen=True):
 
 def saved_options(saved: Mapping[str, Any]) -> ReplanOptions:
     """Of a saved plan. Raises Invalid. Never a catalogue nor a contract: plans come from others."""
-    fields = {name: value for name, value in saved.items() if name not in ("catalogue", "contract")}
+    fields = {name: value for name, value in saved.items() if name not in _OF_THE_MARKET}
     for name in ("policy", "threshold"):
         fields[name] = fields.get(name) or None  # empty and 0: as the pools say
     try:

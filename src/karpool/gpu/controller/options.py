@@ -11,6 +11,7 @@ from karpool.manager.options import (
     Amount,
     Catalogue,
     ConnectionOptions,
+    ContractCluster,
     ContractFile,
     Duration,
     Options,
@@ -64,6 +65,7 @@ class GpuScalerOptions(Options, frozen=True):
     default_pool: Annotated[str, option("GPU pool of pods that name none.", chart="defaultPool")] = ""
     catalogue: Annotated[Catalogue, option(process_only=True)] = None
     contract: Annotated[ContractFile, option(process_only=True)] = None
+    contract_cluster: Annotated[ContractCluster, option(process_only=True)] = ""
     region: Annotated[
         str,
         option("Region to assume until a node or NodePool names one.", chart="region", process_only=True),

@@ -107,10 +107,9 @@ class CandidateFinder:
     def _system_rungs(self, item: WaitingWorker) -> Iterator[ScaleUpCandidate]:
         """Each with the least that one of its pools and types would bring; those that would not do are left
         out."""
-        types = self.market.catalogue.types
         for candidate in self.explained(item).candidates:
             kinds = [
-                (self.pools[pool], types[name])
+                (self.pools[pool], self.market.catalogue_of(pool).types[name])
                 for pool in candidate.pools
                 for name in candidate.instance_types
             ]
@@ -126,8 +125,13 @@ class CandidateFinder:
             yield ScaleUpCandidate(candidate, smallest_yield([units for units, _ in yields]), drivers)
 
     def _brings(self, candidate: NodeCandidate, resource: str) -> NodeYield:
-        types = self.market.catalogue.types
-        return smallest_yield([type_yield(types[name], resource) for name in candidate.instance_types])
+        return smallest_yield(
+            [
+                type_yield(self.market.catalogue_of(pool).types[name], resource)
+                for pool in candidate.pools
+                for name in candidate.instance_types
+            ]
+        )
 
     def _wish(self, item: WaitingWorker, pools: Sequence[CompiledPool]) -> CandidateQuery:
         request, resource = item.request, resource_of(item)

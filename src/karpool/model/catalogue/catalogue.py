@@ -291,6 +291,8 @@ class Catalogue:
     def _is_own_zone(self, zone: str) -> bool:
         if not self._open_zones:
             return False
+        if not zone:
+            return True  # not said: on-demand prices are those of the region, of spot the median counts
         if self.provider == "azure" and _FAULT_DOMAIN.fullmatch(zone):
             return True
         ending = _ZONE_ENDINGS.get(self.provider)

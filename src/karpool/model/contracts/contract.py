@@ -195,6 +195,16 @@ class ContractBill:
         return self.beyond + self.committed
 
 
+@dataclass(frozen=True, slots=True)
+class MeetingPlace:
+    """Where clusters under a contract tell each other what they use. Without a kubeconfig: as kubectl would
+    find it."""
+
+    namespace: str
+    kubeconfig: str = ""
+    context: str = ""
+
+
 @dataclass(frozen=True)
 class Contract:
     discounts: tuple[Discount, ...] = ()
@@ -202,6 +212,7 @@ class Contract:
     elsewhere: Mapping[str, Fleet] = field(default_factory=dict)  # by cluster, as far as that is written
     prices_from: PriceSource = NOT_LEARNT
     shared_by: frozenset[str] = frozenset()  # all clusters under it, where that is written
+    shared_in: MeetingPlace | None = None
     _drawing: dict[BilledKind, tuple[tuple[int, float], ...]] = field(
         default_factory=dict, compare=False, repr=False
     )

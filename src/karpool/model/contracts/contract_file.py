@@ -20,6 +20,7 @@ from karpool.model.contracts.contract import (
     Contract,
     Discount,
     Fleet,
+    MeetingPlace,
     Term,
 )
 from karpool.model.contracts.contracted_prices import billed_kind
@@ -106,6 +107,12 @@ class WrittenPriceSource(Wire, frozen=True, forbid_unknown_fields=True):
     insecure_skip_verify: bool = False
 
 
+class WrittenMeetingPlace(Wire, frozen=True, forbid_unknown_fields=True):
+    namespace: str = "karpool-system"
+    kubeconfig: str = ""
+    context: str = ""
+
+
 class WrittenContract(Wire, frozen=True, forbid_unknown_fields=True):
     format: str
     currency: str = "USD"
@@ -115,6 +122,7 @@ class WrittenContract(Wire, frozen=True, forbid_unknown_fields=True):
     elsewhere: dict[str, tuple[WrittenMachines, ...]] = msgspec.field(default_factory=dict)
     prices_from: WrittenPriceSource = WrittenPriceSource()
     shared_by: tuple[str, ...] = ()
+    shared_in: WrittenMeetingPlace | None = None
 
 
 def read_contract(data: bytes) -> Contract:
@@ -175,6 +183,7 @@ def contract_from(document: dict[Any, Any]) -> Contract:
         },
         _price_source(written.prices_from),
         _shared_by(written.shared_by),
+        _meeting_place(written),
     )
 
 
@@ -247,6 +256,17 @@ def _shared_by(names: Sequence[str]) -> frozenset[str]:
         if name in names[:index]:
             raise Invalid(f"sharedBy[{index}]", name, "is named twice")
     return frozenset(names)
+
+
+def _meeting_place(written: WrittenContract) -> MeetingPlace | None:
+    place = written.shared_in
+    if place is None:
+        return None
+    if not written.shared_by:
+        raise Invalid("sharedIn", place.namespace, "is where clusters of `sharedBy` meet: name them")
+    if not CLUSTER_NAME.fullmatch(place.namespace):
+        raise Invalid("sharedIn.namespace", place.namespace, "must be the name of a namespace")
+    return MeetingPlace(place.namespace, place.kubeconfig, place.context)
 
 
 def _is_ours(accounts: Sequence[str], account: str) -> bool:

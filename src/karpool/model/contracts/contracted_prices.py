@@ -8,11 +8,11 @@ Until the machines are known, commitments count as used up: a price is then too 
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering, family_of
-from karpool.model.contracts.contract import BilledKind, Contract, Fleet
+from karpool.model.contracts.contract import BilledKind, Contract, Fleet, MeetingPlace
 from karpool.model.contracts.learnt_prices import (
     PriceAnswer,
     PricedNode,
@@ -27,6 +27,7 @@ _READ_AGAIN_SECONDS = 10.0
 
 ReadAgain = Callable[[], Contract | None]
 AskPrices = Callable[[PriceSource], PriceAnswer]  # the latest answer, at once
+AskUses = Callable[[MeetingPlace], "HeardUses"]  # so, too
 
 
 def billed_kind(catalogue: Catalogue, name: str, zone: str, capacity_type: str, price: float) -> BilledKind:
@@ -52,6 +53,14 @@ class ClusterUse:
     intends: Fleet
 
 
+@dataclass(frozen=True)
+class HeardUses:
+    """By cluster, the own one included; what is old is left out. `remarks` say why somebody is missing."""
+
+    uses: Mapping[str, ClusterUse] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
 class ContractedPrices:
     """`version` rises whenever a price may have changed. `contract` is what holds now."""
 
@@ -63,18 +72,21 @@ class ContractedPrices:
         read_again: ReadAgain | None = None,
         seen_clusters: Callable[[], Collection[str]] = frozenset,
         ask_prices: AskPrices | None = None,
+        ask_uses: AskUses | None = None,
         name: str = "",
     ) -> None:
         """`others` are machines of clusters under the same contract, as they are at the moment.
         `read_again` gives another contract when there is one. What is written of `seen_clusters` does not
-        count: they are looked at. `ask_prices` asks where the contract says that prices are learnt. `name`
-        is what the contract calls this cluster, among those that share it."""
+        count: they are looked at. `ask_prices` asks where the contract says that prices are learnt,
+        `ask_uses` where it says that clusters meet. `name` is what the contract calls this cluster, among
+        those that share it."""
         self._written = contract if contract is not None else Contract()
         self.contract = self._written.at(None)
         self.version = 0
         self._read_again, self._seen_clusters = read_again, seen_clusters
         self._name = name
         self._uses: Mapping[str, ClusterUse] = {}
+        self._ask_uses, self._not_heard = ask_uses, tuple[str, ...]()
         self._is_silent = False
         self._ask_prices, self._answer = ask_prices, PriceAnswer()
         self._learnt: dict[SoldAs, float] = {}
@@ -101,6 +113,10 @@ class ContractedPrices:
             answer = self._ask_prices(self.source)
             if answer is not self._answer:
                 self._answer, self._wants_nodes = answer, True
+        if self._ask_uses is not None and self._written.shared_in is not None:
+            heard = self._ask_uses(self._written.shared_in)
+            self._not_heard = heard.remarks
+            self.see_uses({name: use for name, use in heard.uses.items() if name != self._name})
         if now < self._changes_at:
             return
         self._changes_at = self._written.changes_after(now)
@@ -133,7 +149,14 @@ class ContractedPrices:
         """Why prices are not what they could be."""
         learnt = (*self._answer.remarks, *self._not_learnt) if self.source else ()
         sentences = [f"not learnt: {remark}; the list counts" for remark in learnt]
-        if unheard := self.unheard:
+        if self._is_nameless:
+            clusters = ", ".join(sorted(self.contract.shared_by))
+            sentences.append(
+                f"not known: which of {clusters} this cluster is; --contract-cluster says it. The commitments"
+                " of the contract count as used up"
+            )
+        elif unheard := self.unheard:
+            sentences += [f"not heard: {remark}" for remark in self._not_heard]
             sentences.append(
                 f"not known: what {', '.join(unheard)} use{'' if len(unheard) > 1 else 's'} of the contract;"
                 " its commitments count as used up, and no machine under them is moved"
@@ -170,12 +193,25 @@ class ContractedPrices:
     @property
     def unheard(self) -> tuple[str, ...]:
         """Clusters under the contract of which nobody knows what they use."""
+        if self._is_nameless:
+            return tuple(sorted(self.contract.shared_by))
         heard = {*self._uses, *self.contract.elsewhere, *self._seen_clusters()}
         unheard = self.contract.shared_by - heard - {self._name}
         if not self._name and len(unheard) == 1 and len(self.contract.shared_by) > 1:
             return ()  # that is this one
         silent = {self._name} if self._is_silent else set()
         return tuple(sorted(unheard | silent)) if self.contract.commitments else ()
+
+    def see_name(self, name: str) -> None:
+        """What the cluster calls itself: believed if the contract knows it, and nobody has said another."""
+        if not self._name and name in self._written.shared_by:
+            self._name, self._is_stale = name, True
+
+    @property
+    def _is_nameless(self) -> bool:
+        """Whether what this cluster wrote cannot be told from what others wrote."""
+        is_read = self._ask_uses is not None and self.contract.shared_in is not None
+        return is_read and bool(self.contract.commitments) and self._name not in self.contract.shared_by
 
     @property
     def intents(self) -> Fleet:

@@ -50,13 +50,15 @@ class PriceSource:
 
     def beside(self, folder: Path) -> "PriceSource":
         """With files that a file in `folder` names."""
+
+        def at(path: str) -> str:
+            return str(folder / path) if path else ""
+
         return replace(
             self,
-            **{
-                name: str(folder / path)
-                for name in ("bearer_token_file", "password_file", "ca_file")
-                if (path := getattr(self, name))
-            },
+            bearer_token_file=at(self.bearer_token_file),
+            password_file=at(self.password_file),
+            ca_file=at(self.ca_file),
         )
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from karpool.model.contracts.contract import BilledKind, Contract, ContractBill
-from karpool.model.contracts.contracted_prices import AskPrices, ContractedPrices, ReadAgain
+from karpool.model.contracts.contracted_prices import AskPrices, AskUses, ContractedPrices, ReadAgain
 
 
 class SharedContract:
@@ -16,10 +16,11 @@ class SharedContract:
         contract: Contract,
         reader: Callable[[], ReadAgain] | None = None,
         ask_prices: AskPrices | None = None,
+        ask_uses: AskUses | None = None,
     ) -> None:
         """`reader` makes what tells a member that the contract was written anew."""
         self.contract = contract
-        self._ask_prices = ask_prices
+        self._ask_prices, self._ask_uses = ask_prices, ask_uses
         self._reader = reader
         self._members: dict[str, ContractedPrices] = {}
 
@@ -31,6 +32,7 @@ class SharedContract:
             read_again=None if self._reader is None else self._reader(),
             seen_clusters=self._members.keys,
             ask_prices=self._ask_prices,
+            ask_uses=self._ask_uses,
             name=cluster,
         )
         self._members[cluster] = prices

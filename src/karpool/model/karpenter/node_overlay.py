@@ -257,7 +257,8 @@ class NodeOverlays:
         self._overlays: dict[str, CompiledOverlay] = {}
         self._broken: dict[str, CompiledOverlay] = {}  # of them: what they are about, as far as it is known
         self._pools: dict[str, Labels] = {}
-        self._latest: tuple[object, OverlaidTypes] | None = None
+        # By the types of a region; with them, since an id alone may be used again.
+        self._latest: dict[int, tuple[object, tuple[int, int], OverlaidTypes]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._overlays or self.problems)
@@ -292,11 +293,12 @@ class NodeOverlays:
     def types(self, known: Mapping[str, InstanceType], version: int) -> OverlaidTypes:
         """With the types of a catalogue of this version."""
         key = self.version, version
-        if self._latest is None or self._latest[0] != key:
+        latest = self._latest.get(id(known))
+        if latest is None or latest[0] is not known or latest[1] != key:
             effects = evaluated(self._overlays.values(), self._pools, known.values())
             closed = {**self._touched(known), **effects.closed}
-            self._latest = key, replace(effects, closed=closed)
-        return self._latest[1]
+            latest = self._latest[id(known)] = known, key, replace(effects, closed=closed)
+        return latest[2]
 
     def _touched(self, known: Mapping[str, InstanceType]) -> dict[str, str]:
         """Pools that an overlay which cannot be understood is about."""

@@ -5,7 +5,7 @@ requirements admit, their sizes and prices. A price that is not known is infinit
 here, so that it sorts last and never mixes with known ones; nothing is estimated.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,8 +164,11 @@ class Offerings:
         catalogue: Catalogue,
         overlays: NodeOverlays | None = None,
         contracted: ContractedPrices | None = None,
+        catalogue_of: Callable[[str], Catalogue] | None = None,
     ) -> None:
+        """`catalogue_of` a pool that launches elsewhere is another one."""
         self.catalogue = catalogue
+        self.catalogue_of: Callable[[str], Catalogue] = catalogue_of or (lambda pool: catalogue)
         self.overlays = overlays if overlays is not None else NodeOverlays()
         self.contracted = contracted if contracted is not None else ContractedPrices()
         self._known: dict[str, tuple[object, CompiledPool, PoolOfferings]] = {}
@@ -176,24 +179,25 @@ class Offerings:
         return self.catalogue.version + self.overlays.version + self.contracted.version
 
     def for_pool(self, pool: CompiledPool) -> PoolOfferings:
-        entry = self._known.get(pool.name)
-        if entry is None or entry[0] != self.version or entry[1] != pool:
-            offerings = PoolOfferings(pool, self._types(pool), self.catalogue.label_keys)
-            entry = self._known[pool.name] = (self.version, pool, offerings)
+        entry, catalogue = self._known.get(pool.name), self.catalogue_of(pool.name)
+        version = self.version, catalogue.region, catalogue.version
+        if entry is None or entry[0] != version or entry[1] != pool:
+            offerings = PoolOfferings(pool, self._types(pool, catalogue), catalogue.label_keys)
+            entry = self._known[pool.name] = (version, pool, offerings)
         return entry[2]
 
-    def _types(self, pool: CompiledPool) -> Iterable[InstanceType]:
-        types, contracted = self.catalogue.types, self.contracted
+    def _types(self, pool: CompiledPool, catalogue: Catalogue) -> Iterable[InstanceType]:
+        types, contracted = catalogue.types, self.contracted
         if not self.overlays:
             if not contracted:
                 return types.values()
-            return [contracted.applied(self.catalogue, candidate) for candidate in types.values()]
+            return [contracted.applied(catalogue, candidate) for candidate in types.values()]
         self.overlays.see_pool(pool.name, pool.labels)
-        overlaid = self.overlays.types(types, self.catalogue.version)
+        overlaid = self.overlays.types(types, catalogue.version)
         applied = [(candidate, overlaid.applied(pool.name, candidate)) for candidate in types.values()]
         if not contracted:
             return [over for _, over in applied]
-        return [contracted.applied(self.catalogue, candidate, over) for candidate, over in applied]
+        return [contracted.applied(catalogue, candidate, over) for candidate, over in applied]
 
 
 def remaining(limits: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:

@@ -1,0 +1,126 @@
+"""What clusters under one contract write for each other: a ConfigMap each, in a place that all of them reach.
+
+Consolidators write them; whoever prices nodes reads them where the contract says (`sharedIn`). What is older
+than five minutes does not count: nobody knows then what that cluster uses.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from karpool.kube.api.client import Client
+from karpool.kube.clock import Clock, RealClock
+from karpool.kube.config import kubeconfig
+from karpool.kube.transport.http import HttpTransport
+from karpool.model.contracts.contract import MeetingPlace
+from karpool.model.contracts.contract_file import WrittenMachines, machines_of
+from karpool.model.contracts.contracted_prices import AskUses, ClusterUse, HeardUses
+from karpool.model.errors import Invalid
+from karpool.model.kubernetes.api_resources import CONFIGMAPS, ListOptions
+from karpool.model.kubernetes.configmap import ConfigMap
+from karpool.model.kubernetes.meta import Wire, decode
+from karpool.model.kubernetes.times import moment
+from karpool.provisioning.latest_answer import TIMEOUT_SECONDS, LatestAnswer
+
+log = structlog.get_logger(__name__)
+LABEL = "contracts.karpool.dev/use"
+PREFIX = "karpool-contract-use-"
+KEY = "use"
+FRESH_SECONDS = 300.0  # a controller that starts anew is back by then
+SKEW_SECONDS = 60.0  # of clocks
+_BYTES_MAX = 900_000
+# Controllers write when something changes, and every minute.
+_ASK_AGAIN_SECONDS = 15.0
+
+UsesOfOthers = dict[str, tuple[float, ClusterUse]]  # by cluster, and when it was written
+
+
+class WrittenUse(Wire, frozen=True):
+    cluster: str
+    renewed: str
+    machines: tuple[WrittenMachines, ...] = ()
+    intends: tuple[WrittenMachines, ...] = ()
+
+
+def connected(place: MeetingPlace, clock: Clock, user_agent: str) -> Client:
+    """Raises ConfigError."""
+    config = kubeconfig.load(Path(place.kubeconfig) if place.kubeconfig else None, context=place.context)
+    transport = HttpTransport(config, clock)
+    return Client(transport, clock, name=config.name, user_agent=user_agent, timeout=TIMEOUT_SECONDS)
+
+
+async def list_uses(client: Client, namespace: str) -> UsesOfOthers:
+    """Raises KubeError. What cannot be read is said, and left out."""
+    selection = ListOptions(namespace, label_selector=LABEL)
+    return _read_uses((await client.list(CONFIGMAPS, selection, into=ConfigMap)).items)
+
+
+def fresh(uses: UsesOfOthers, now: float) -> dict[str, ClusterUse]:
+    return {cluster: use for cluster, (at, use) in uses.items() if -SKEW_SECONDS <= now - at <= FRESH_SECONDS}
+
+
+def use_asker(clock: Clock | None = None) -> AskUses:
+    """One for all clusters of a process."""
+    time = clock or RealClock()
+    answers: dict[MeetingPlace, LatestAnswer[UsesOfOthers]] = {}
+
+    def ask(place: MeetingPlace) -> HeardUses:
+        if place not in answers:
+            answers.clear()  # the contract was written anew
+            answers[place] = LatestAnswer(lambda: _ask(place, time), time, every_seconds=_ASK_AGAIN_SECONDS)
+        uses = answers[place].within(FRESH_SECONDS)
+        if uses is None:
+            why = f"namespace {place.namespace} where clusters meet: {answers[place].failure}"
+            return HeardUses({}, (why,))
+        now = time.now()
+        heard = fresh(uses, now)
+        old = [
+            f"what {cluster} wrote is {now - at:.0f} s old, and counts for {FRESH_SECONDS:.0f} s"
+            for cluster, (at, _) in sorted(uses.items())
+            if cluster not in heard
+        ]
+        return HeardUses(heard, tuple(old))
+
+    return ask
+
+
+def _ask(place: MeetingPlace, clock: Clock) -> UsesOfOthers:
+    async def listed() -> UsesOfOthers:
+        async with connected(place, clock, "karpool") as client:
+            return await asyncio.wait_for(list_uses(client, place.namespace), TIMEOUT_SECONDS)
+
+    return asyncio.run(listed())
+
+
+def _read_uses(maps: Iterable[ConfigMap]) -> UsesOfOthers:
+    uses: UsesOfOthers = {}
+    for config_map in maps:
+        try:
+            cluster, at, use = read_use(config_map)
+        except Invalid as error:
+            name = config_map.metadata.name
+            log.warning("use of the contract cannot be read", name=name, reason=str(error))
+            continue
+        uses[cluster] = at, use
+    return uses
+
+
+def read_use(config_map: ConfigMap) -> tuple[str, float, ClusterUse]:
+    """The cluster, when it wrote, and what it has. Raises Invalid."""
+    text = (config_map.data or {}).get(KEY, "")
+    if not text or len(text) > _BYTES_MAX:
+        raise Invalid(f"data.{KEY}", len(text), f"must be there, and have at most {_BYTES_MAX} bytes")
+    try:
+        written = decode(msgspec.json.decode(text), WrittenUse)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Invalid(f"data.{KEY}", text[:40], f"is not JSON: {error}") from None
+    if config_map.metadata.name != f"{PREFIX}{written.cluster}":
+        raise Invalid("cluster", written.cluster, "is not the cluster that the ConfigMap is named after")
+    at = moment(written.renewed)
+    if at is None:
+        raise Invalid("renewed", written.renewed, "must be a time")
+    use = ClusterUse(machines_of("machines", written.machines), machines_of("intends", written.intends))
+    return written.cluster, at, use
