@@ -399,7 +399,7 @@ def test_a_whole_file_is_read() -> None:
             "percent: 27\n    usedElsewhere: 11",
             r"line 12\.commitments\[0\]\.usedElsewhere: 11.0: is more",
         ),
-        ("percent: 27", "persent: 27", r"line 8\.commitments\[0\].*persent"),
+        ("percent: 27", "persent: 27", r"line 11\.commitments\[0\]\.persent"),
         ("percent: 27", "percent: .nan", r"line 11\.commitments\[0\]\.percent"),
         ("- name: compute", "- nome: compute", r"line 8"),
         (

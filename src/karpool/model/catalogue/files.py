@@ -112,10 +112,16 @@ def shipped_zones(region: str) -> tuple[str, ...]:
     return tuple(shipped_region(region).zone_names)
 
 
+@cache
 def shipped_families(provider: str) -> frozenset[str]:
     """As `family_of` names them."""
     labels = _shipped_types(provider).labels
     return frozenset(value for key in FAMILY_LABELS if key in labels for value in labels[key].values)
+
+
+@cache
+def shipped_type_names(provider: str) -> frozenset[str]:
+    return frozenset(_shipped_types(provider).names)
 
 
 def load_shipped(

@@ -14,7 +14,7 @@ So what a machine adds to the bill depends on the others: next to nothing inside
 rate beyond. Commitments may be shared with clusters that are not seen here: what those use is taken off.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import fsum, inf
@@ -95,6 +95,35 @@ class AgreementScope:
         )
         providers = self.provider == other.provider or not self.provider or not other.provider
         return providers and all(not one or not two or one & two for one, two in pairs)
+
+
+def pairs_about_the_same(scopes: Sequence[AgreementScope]) -> Iterator[tuple[int, int]]:
+    """Of all pairs those whose types, and families, are not apart: thousands of reservations are of a type
+    each."""
+    by_type: dict[str, list[int]] = {}
+    by_family: dict[str, list[int]] = {}
+    with_types: list[int] = []
+    about_all: list[int] = []
+    for index, scope in enumerate(scopes):
+        if scope.types:
+            others = [*about_all, *(one for family in by_family.values() for one in family)]
+            others += (one for name in scope.types for one in by_type.get(name, ()))
+        elif scope.families:
+            others = [*about_all, *with_types]
+            others += (one for name in scope.families for one in by_family.get(name, ()))
+        else:
+            others = list(range(index))
+        for before in sorted(set(others)):
+            yield index, before
+        if scope.types:
+            with_types.append(index)
+            for name in scope.types:
+                by_type.setdefault(name, []).append(index)
+        elif scope.families:
+            for name in scope.families:
+                by_family.setdefault(name, []).append(index)
+        else:
+            about_all.append(index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,21 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import msgspec
-import yaml
 
 from karpool.model import safe_yaml
-from karpool.model.catalogue.files import load_shipped, shipped_families, shipped_provider, unknown_region
+from karpool.model.catalogue.files import (
+    load_shipped,
+    shipped_families,
+    shipped_provider,
+    shipped_regions,
+    shipped_type_names,
+    unknown_region,
+)
 from karpool.model.contracts.contract import (
     AgreementScope,
     BilledKind,
@@ -22,9 +29,11 @@ from karpool.model.contracts.contract import (
     Fleet,
     MeetingPlace,
     Term,
+    pairs_about_the_same,
 )
 from karpool.model.contracts.contracted_prices import billed_kind
 from karpool.model.contracts.learnt_prices import NODE_COST, PriceSource
+from karpool.model.contracts.written_lines import line_of, refuse_doubled
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
 from karpool.model.kubernetes.meta import Wire, decode
@@ -34,7 +43,9 @@ FORMAT = "karpool-contract/1"
 PROVIDERS = ("aws", "azure", "gcp")
 _FILE_MAX = 2**20
 _ENTRIES_MAX = 10_000
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_NAME_MAX = 200
+_UNKNOWN_FIELD = re.compile(r"unknown field `(.+?)`")
+_NEVER = "9999-"  # the year in which clouds have ended what does not end
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}(T.*([+-]\d\d:\d\d|Z))?")
 _CAPACITY_TYPES = (ON_DEMAND, SPOT, RESERVED)
@@ -119,7 +130,7 @@ class WrittenContract(Wire, frozen=True, forbid_unknown_fields=True):
     account: str = ""
     discounts: tuple[WrittenDiscount, ...] = ()
     commitments: tuple[WrittenCommitment, ...] = ()
-    elsewhere: dict[str, tuple[WrittenMachines, ...]] = msgspec.field(default_factory=dict)
+    elsewhere: dict[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
     prices_from: WrittenPriceSource = WrittenPriceSource()
     shared_by: tuple[str, ...] = ()
     shared_in: WrittenMeetingPlace | None = None
@@ -133,10 +144,16 @@ def read_contract(data: bytes) -> Contract:
         raise Invalid("", data[:40], str(error)) from None
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise Invalid("", data[:40], "must be one document with `format: karpool-contract/1`")
+    refuse_doubled(data)
     try:
         return contract_from(documents[0])
     except Invalid as error:
-        raise error.at(f"line {_line(data, error.path)}") from None
+        unknown = _UNKNOWN_FIELD.search(error.reason)
+        if unknown is None:
+            raise error.at(f"line {line_of(data, error.path)}") from None
+        parent = error.path.removeprefix(WrittenContract.__name__)
+        path = f"{parent}.{unknown[1]}".lstrip(".")
+        raise Invalid(f"line {line_of(data, path)}.{path}", unknown[1], "is no field of it") from None
 
 
 def contract_from(document: dict[Any, Any]) -> Contract:
@@ -178,7 +195,13 @@ def contract_from(document: dict[Any, Any]) -> Contract:
             )
         ),
         {
-            cluster: machines_of(f"elsewhere.{cluster}", machines)
+            _cluster_name("elsewhere", cluster): machines_of(
+                f"elsewhere.{cluster}",
+                [
+                    _at(f"elsewhere.{cluster}[{index}]", _written_machines, entry)
+                    for index, entry in enumerate(machines)
+                ],
+            )
             for cluster, machines in written.elsewhere.items()
         },
         _price_source(written.prices_from),
@@ -251,11 +274,20 @@ def _check_credentials(written: WrittenPriceSource) -> None:
 
 def _shared_by(names: Sequence[str]) -> frozenset[str]:
     for index, name in enumerate(names):
-        if not CLUSTER_NAME.fullmatch(name):
-            raise Invalid(f"sharedBy[{index}]", name, "must be the name of a cluster, like north-1")
+        _cluster_name(f"sharedBy[{index}]", name)
         if name in names[:index]:
             raise Invalid(f"sharedBy[{index}]", name, "is named twice")
     return frozenset(names)
+
+
+def _cluster_name(path: str, name: str) -> str:
+    if not CLUSTER_NAME.fullmatch(name):
+        raise Invalid(path, name[:100], "must be the name of a cluster, like north-1")
+    return name
+
+
+def _written_machines(entry: Any) -> WrittenMachines:
+    return decode(entry, WrittenMachines)
 
 
 def _meeting_place(written: WrittenContract) -> MeetingPlace | None:
@@ -276,7 +308,9 @@ def _is_ours(accounts: Sequence[str], account: str) -> bool:
 def _term(entry: WrittenDiscount | WrittenCommitment) -> Term:
     """Days are those of UTC; the day on which something ends still counts, a time on that day does not."""
     start, end = _moment("start", entry.start), _moment("end", entry.end)
-    if end is not None and _DAY.fullmatch(entry.end):
+    if entry.end.startswith(_NEVER):
+        end = None
+    elif end is not None and _DAY.fullmatch(entry.end):
         end += 86_400
     if start is not None and end is not None and end <= start:
         raise Invalid("end", entry.end, f"is before the start, {entry.start}")
@@ -375,7 +409,7 @@ def _commitment(entry: WrittenCommitment) -> Commitment:
                 raise Invalid(field, list(getattr(entry, field)), reason)
         if not entry.count or entry.cpus is not None:
             raise Invalid("count", entry.count, "must be the number of machines, above 0")
-        unit, amount = CommitmentUnit.MACHINES, entry.count
+        unit, amount = CommitmentUnit.MACHINES, _whole(entry.count)
     elif entry.cpus is not None and entry.count is None:
         if not entry.families:
             raise Invalid("families", [], "CPUs are committed for families: name them")
@@ -383,7 +417,7 @@ def _commitment(entry: WrittenCommitment) -> Commitment:
     elif entry.count is not None and entry.cpus is None:
         if not entry.types:
             raise Invalid("types", [], "machines are committed by type: name it")
-        unit, amount = CommitmentUnit.MACHINES, entry.count
+        unit, amount = CommitmentUnit.MACHINES, _whole(entry.count)
     else:
         raise Invalid("count", entry.count, f"a {kind} has either `count` machines or `cpus`")
     if unit is not CommitmentUnit.DOLLARS and entry.percent:
@@ -407,7 +441,16 @@ def _commitment(entry: WrittenCommitment) -> Commitment:
     )
 
 
+def _whole(count: float) -> float:
+    if not count.is_integer():
+        raise Invalid("count", count, "must be a whole number of machines")
+    return count
+
+
 def _scope(entry: WrittenDiscount | WrittenCommitment) -> AgreementScope:
+    if not 0 < len(entry.name) <= _NAME_MAX or not entry.name.isprintable():
+        reason = f"must be a name of 1 to {_NAME_MAX} characters that can be printed"
+        raise Invalid("name", entry.name[:100], reason)
     if entry.provider not in ("", *PROVIDERS):
         raise Invalid("provider", entry.provider, f"must be one of {', '.join(PROVIDERS)}")
     providers = {entry.provider} if entry.provider else set(PROVIDERS)
@@ -418,19 +461,37 @@ def _scope(entry: WrittenDiscount | WrittenCommitment) -> AgreementScope:
         if provider not in providers:
             raise Invalid(f"regions[{index}]", region, f"is a region of {provider}, not of {entry.provider}")
     within = {shipped_provider(region) for region in entry.regions} or providers
-    families = {family for provider in within for family in shipped_families(provider)}
     for index, family in enumerate(entry.families):
-        if family not in families:
+        if not any(family in shipped_families(provider) for provider in within):
             raise Invalid(
                 f"families[{index}]",
                 family,
                 f"is no family of {', '.join(sorted(within))}; `karpool catalogue list --region ... --family"
                 f" {family[:1]}` shows which there are",
             )
-    zones = frozenset(entry.zones) if isinstance(entry, WrittenCommitment) else frozenset()
+    for index, name in enumerate(entry.types):
+        if not any(name in shipped_type_names(provider) for provider in within):
+            raise _unknown_type(f"types[{index}]", name[:100], within)
+    zones = entry.zones if isinstance(entry, WrittenCommitment) else ()
+    for index, zone in enumerate(zones):
+        regions = entry.regions or shipped_regions()
+        if not any(zone.startswith(region) for region in regions):
+            where = ", ".join(entry.regions) or "any region that is known"
+            raise Invalid(f"zones[{index}]", zone[:100], f"is no zone of {where}; name it like eu-central-1a")
     return AgreementScope(
-        entry.provider, frozenset(entry.regions), zones, frozenset(entry.families), frozenset(entry.types)
+        entry.provider,
+        frozenset(entry.regions),
+        frozenset(zones),
+        frozenset(entry.families),
+        frozenset(entry.types),
     )
+
+
+def _unknown_type(path: str, name: str, providers: Iterable[str]) -> Invalid:
+    names = {shipped for provider in providers for shipped in shipped_type_names(provider)}
+    near = get_close_matches(name, names, n=3, cutoff=0.7)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return Invalid(path, name, f"is no type of {', '.join(sorted(providers))}{hint}")
 
 
 def _refuse_overlaps(
@@ -446,19 +507,16 @@ def _refuse_overlaps(
                 f"{part}[{index}].name", entry.name, f"is the name of {part}[{names[entry.name]}], too"
             )
         names[entry.name] = index
-    for index, entry in enumerate(entries):
-        for before in range(index):
-            other = entries[before]
-            one, two = agreements[index], agreements[before]
-            if _kind(entry) != _kind(other) or not one.scope.overlaps(two.scope):
-                continue
-            if not one.term.overlaps(two.term) or not _capacity_types(one) & _capacity_types(two):
-                continue
-            if not entry.accounts or not other.accounts or set(entry.accounts) & set(other.accounts):
-                reason = (
-                    f"is about machines that {other.name!r} is about, too; make them one, or keep them apart"
-                )
-                raise Invalid(f"{part}[{index}]", entry.name, reason)
+    for index, before in pairs_about_the_same([agreement.scope for agreement in agreements]):
+        entry, other = entries[index], entries[before]
+        one, two = agreements[index], agreements[before]
+        if _kind(entry) != _kind(other) or not one.scope.overlaps(two.scope):
+            continue
+        if not one.term.overlaps(two.term) or not _capacity_types(one) & _capacity_types(two):
+            continue
+        if not entry.accounts or not other.accounts or set(entry.accounts) & set(other.accounts):
+            reason = f"is about machines that {other.name!r} is about, too; make them one, or keep them apart"
+            raise Invalid(f"{part}[{index}]", entry.name, reason)
 
 
 def _capacity_types(agreement: Discount | Commitment) -> frozenset[str]:
@@ -467,29 +525,3 @@ def _capacity_types(agreement: Discount | Commitment) -> frozenset[str]:
 
 def _kind(entry: WrittenDiscount | WrittenCommitment) -> str:
     return entry.kind if isinstance(entry, WrittenCommitment) else ""
-
-
-def _line(data: bytes, path: str) -> int:
-    """Where in the text a path stands: the nearest part of it that was written."""
-    node = safe_yaml.compose(data)
-    line = 1
-    for name, index in _steps(path):
-        child = _child(node, name, index)
-        if child is None:
-            break
-        node = child
-        line = node.start_mark.line + 1
-    return int(line)
-
-
-def _steps(path: str) -> Iterator[tuple[str, int]]:
-    for step in _STEP.finditer(path):
-        yield (step[1], -1) if step[1] else ("", int(step[2]))
-
-
-def _child(node: Any, name: str, index: int) -> Any:
-    if isinstance(node, yaml.MappingNode) and name:
-        return next((value for key, value in node.value if key.value == name), None)
-    if isinstance(node, yaml.SequenceNode) and 0 <= index < len(node.value):
-        return node.value[index]
-    return None
