@@ -127,8 +127,8 @@ async def load_planned_cluster(
     *,
     free: bool = False,
 ) -> PlannedCluster:
-    """`contract_cluster`: None for whoever acts and does not tell other clusters. `free`: also with what could
-    be done so that devices are free."""
+    """`contract_cluster`: None for whoever acts and does not tell other clusters. `free`: also with what
+    could be done so that devices are free."""
     market = market_of(catalogue, region, contract, contract_cluster=contract_cluster)
     picture = Cluster(ASPECTS, market=market, keeps=_has_node if free else None)
     switch = StopSwitch()
