@@ -94,7 +94,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         "WEB": DEPLOYMENT,
         "TWO": f"{DEPLOYMENT}---\n{DEPLOYMENT.replace('name: web', 'name: other')}",
         "PRICES": "region,type,on_demand\nus-east-1,m5.large,0.001\n",
-        "CONTRACT": "discounts:\n- {name: edp, percent: 10}\n",
+        "CONTRACT": "format: karpool-contract/1\ndiscounts:\n- {name: edp, families: [m5], percent: 10}\n",
     }
     names = {"NODE": next(obj["metadata"]["name"] for obj in objects if obj["kind"] == "Node")}
     names["POD"] = f"{pod['name']} -n {pod['namespace']}"
@@ -145,7 +145,7 @@ def test_what_a_command_writes_is_what_its_schema_says(
 def test_two_plans_compared(
     files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, threshold in (("one", "1"), ("two", "5")):
+    for name, threshold in (("one", "1"), ("two", "3")):
         words = ["plan", "--snapshot", files["FLEET"], "--threshold", threshold, "-o", "json"]
         assert run(words, "karpool") == 0
         (tmp_path / f"{name}.json").write_text(capsys.readouterr().out)

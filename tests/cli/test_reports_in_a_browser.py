@@ -91,7 +91,7 @@ async def test_a_report_fits_and_has_no_empty_picture(
     assert await tab.evaluate("getComputedStyle(document.querySelector('.copied')).display") == "none"
 
 
-def test_what_was_0_all_the_time_is_said_and_not_drawn() -> None:
+async def test_what_was_0_all_the_time_is_said_and_not_drawn() -> None:
     page = simulated(2)
 
     assert "0 all the time: stuck pods." in page

@@ -151,7 +151,7 @@ class CapacityAnalyzer:
         fits = held >= wanted and not limits
         verdict = (
             CapacityVerdict.CANNOT_TELL
-            if not fits and (is_untold or (claims and beyond))
+            if not fits and (unknown or (claims and beyond))
             else CapacityVerdict.NO
             if not fits
             else CapacityVerdict.NOW

@@ -45,7 +45,7 @@ polyline { fill: none; stroke-width: 2; }
 pre.copy { user-select: all; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; }
 @media print { body { max-width: none; padding: 0; } .scroll { overflow: visible; }
   table { min-width: 0; font-size: 8pt; }
-  td, th, td.n, td.w { white-space: normal; overflow-wrap: anywhere; } td:not([class]) { min-width: 0; }
+  td, th, td.n, th.n, td.w { white-space: normal; overflow-wrap: anywhere; } td:not([class]) { min-width: 0; }
   .copied { display: none; } tr, svg, .fact { break-inside: avoid; } h2, h3 { break-after: avoid; } }
 .swatch { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .4em; }
 """

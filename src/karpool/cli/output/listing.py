@@ -104,7 +104,8 @@ def render_listing(listing: Listing, form: ListingForm) -> str:
         return _csv(listing, items, form)
     if not items:
         return listing.empty
-    return "\n".join([*_table(listing, items, form), "", *_summary(listing, items)])
+    summary = list(_summary(listing, items))
+    return "\n".join([*_table(listing, items, form), *(["", *summary] if summary else [])])
 
 
 def table_of(
