@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from karpool.dashboard.api.list_views import ShownFile
+from karpool.dashboard.pages.collector import CollectorSettings
 from karpool.dashboard.server.app import ServedDashboard, dashboard
 from karpool.kube.clock import RealClock
+from karpool.kube.transport.prometheus import PrometheusServer
 from karpool.model.kubernetes.api_resources import EVENTS, NODES
 from tests.dashboard.chromium import DESK, PHONE, Browser, Failed, Tab, browser, executable
 from tests.dashboard.fleets import (
@@ -469,6 +472,26 @@ async def test_a_server_that_goes_away_is_told_and_one_that_comes_back_is_follow
         await tab.until("!document.querySelector('[aria-label=\"Why: cluster east\"]')")
 
 
+async def test_a_file_is_called_a_file_and_what_prometheus_lacks_is_said(small: Shown) -> None:
+    taken = 1_790_000_000.0
+    settings = CollectorSettings(
+        file=ShownFile(name="prod.karpool.gz", taken_at=taken),
+        prometheus=PrometheusServer("http://127.0.0.1:9"),
+    )
+    clients = {"east": small.clusters["east"].client("file")}
+    async with dashboard(clients, settings=settings) as page:
+        tab = await Shown(page, small.clusters, small.chromium).tab()
+        said = await tab.until(
+            "(text => text.startsWith('file') && text)(document.getElementById('live-text').textContent)"
+        )
+        assert said.startswith("file prod.karpool.gz, taken ")
+        assert "2026" in said
+        await tab.evaluate("location.hash = '#/time'")
+        await tab.until(
+            "document.querySelector('main p.badge.warn')?.innerText.includes('Prometheus does not tell')"
+        )
+
+
 @pytest.mark.long
 async def test_two_thousand_nodes_stay_usable(chromium: Browser) -> None:
     async with AsyncExitStack() as stack:
@@ -493,6 +516,26 @@ async def test_two_thousand_nodes_stay_usable(chromium: Browser) -> None:
         )
         assert await tab.evaluate("document.querySelectorAll('.cell:not(.other)').length") == 11
 
+        await scrolled_rows_are_forgotten(tab)
         await tab.screen(PHONE)
         assert await tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert tab.messages == []
+
+
+async def scrolled_rows_are_forgotten(tab: Tab) -> None:
+    """Only rows that are seen are drawn; those far away are asked for again when somebody comes back."""
+
+    def asked() -> int:
+        return sum("/nodes?" in url and "offset=0&" in url for url in tab.requested)
+
+    await tab.evaluate("location.hash = '#/nodes'")
+    first = "document.querySelector('main tbody tr b')?.innerText"
+    await shows(tab, "nodes")
+    top = await tab.until(first)
+    before = asked()
+    assert await tab.evaluate("document.querySelectorAll('main tbody tr').length") < 60
+    await tab.evaluate("document.querySelector('.tall').scrollTop = 1e9")
+    await tab.until(f"{first} && {first} !== {top!r}")
+    await tab.evaluate("document.querySelector('.tall').scrollTop = 0")
+    await tab.until(f"{first} === {top!r}")
+    assert asked() == before + 1

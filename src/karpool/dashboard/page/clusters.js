@@ -77,14 +77,14 @@ function Cluster({ row, resource, words, opened, open, onDrawn }) {
 }
 
 function Pools({ row, resource, words, onDrawn }) {
-  const { data } = useAnswer(path("clusters", row.name), AREAS);
+  const { data, error } = useAnswer(path("clusters", row.name), AREAS);
   const drawn = row.nodes <= CELLS_MAX;
   const nodes = useAnswer(drawn ? `${path("clusters", row.name, "nodes")}` : null, ["fleet"]).data;
-  const ready = data && (nodes || !drawn);
+  const ready = error || (data && (nodes || !drawn));
   useEffect(() => { if (ready) onDrawn(row.name); }, [Boolean(ready)]);
   const byPool = new Map();
   for (const node of nodes?.items ?? []) byPool.set(node.pool, [...(byPool.get(node.pool) ?? []), node]);
-  return html`${!drawn && html`<p class="soft small">Too many nodes to be drawn one by one: <a href=${href("nodes", { cluster: row.name })}>see them in the table</a>.</p>`}
+  return html`${error && !data && html`<p class="badge bad">${error.message}</p>`}${!drawn && html`<p class="soft small">Too many nodes to be drawn one by one: <a href=${href("nodes", { cluster: row.name })}>see them in the table</a>.</p>`}
     <div class="pools">${(data?.cluster.pools ?? []).map((pool) => html`<${Pool} key=${pool.name} cluster=${row.name} pool=${pool} nodes=${byPool.get(pool.name) ?? []} resource=${resource} words=${words} />`)}</div>`;
 }
 

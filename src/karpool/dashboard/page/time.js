@@ -14,7 +14,7 @@ const CHARTS = [
   ["Cost per hour", money, [["cost", "cost", "--s0"]]],
   ["Nodes", (value) => count(Math.round(10 * value) / 10), [["nodes", "nodes", "--s0"]]],
   ["CPU", (value) => amount("cpu", value), [["cpuRequested", "requested", "--s0"], ["cpuFree", "free", "--s1"]]],
-  ["Memory", (value) => amount("memory", value), [["memoryRequested", "requested", "--s0"], ["memoryFree", "free", "--s1"]]],
+  ["Memory", (value) => amount("memory", value), [["memoryRequested", "requested", "--s0"], ["memoryFree", "free", "--s1"]], 2 ** 30],
   ["Waiting pods", (value) => count(Math.round(10 * value) / 10), [["waiting", "waiting", "--s3"]]],
   ["Evictions", (value) => count(value), [["evictions", "pods told to leave", "--s4"]]],
   ["Promised replicas", (value) => count(Math.round(10 * value) / 10), [["promises", "promised", "--s3"]]],
@@ -34,12 +34,15 @@ export function View() {
     ${data?.remarks.length > 0 && html`<p class="badge warn">${data.remarks.join("; ")}</p>`}
     ${error && !data && html`<p class="empty">${error.message}</p>`}
     ${data && !some && html`<p class="empty">Nothing was seen in this time yet; a sample is taken every ten seconds.</p>`}
-    ${library && some && html`<div class="charts">${CHARTS.map(([name, show, lines]) => html`<${Chart} key=${name} library=${library} name=${name} show=${show} lines=${lines} data=${data} />`)}</div>`}`;
+    ${library && some && html`<div class="charts">${CHARTS.map(([name, show, lines, unit]) => html`<${Chart} key=${name} library=${library} name=${name} show=${show} lines=${lines} unit=${unit} data=${data} />`)}</div>`}`;
 }
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function Chart({ library: UPlot, name, show, lines, data }) {
+// Round steps of an axis; `unit` is what one of them is called.
+const steps = (unit = 1) => Array.from({ length: 36 }, (_, index) => unit * [1, 2, 5][index % 3] * 10 ** (Math.floor(index / 3) - 3));
+
+function Chart({ library: UPlot, name, show, lines, unit, data }) {
   const [place, width] = useWidth(900);
   const root = useRef(null);
   const plot = useRef(null);
@@ -52,7 +55,7 @@ function Chart({ library: UPlot, name, show, lines, data }) {
       width, height: 190,
       cursor: { sync: { key: "karpool" }, drag: { x: true, y: false, setScale: false } },
       scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), (most ?? 0) > 0 ? most * 1.1 : 1] } },
-      axes: [axis, { ...axis, size: 76, values: (_, ticks) => ticks.map((value) => show(value)) }],
+      axes: [axis, { ...axis, size: 76, incrs: steps(unit), values: (_, ticks) => ticks.map((value) => show(value)) }],
       series: [{ value: (_, at) => (at ? new Date(at * 1000).toLocaleString() : "–") }, ...lines.map(([key, label, stroke]) => ({ label, stroke: colour(stroke), width: 2, spanGaps: false, points: { show: data.times.length < 40 || data.series[key].filter((each) => each !== null).length < 40, size: 6 }, value: (_, value) => (value === null || value === undefined ? "–" : show(value)) }))],
       hooks: { setSelect: [(chart) => {
         if (chart.select.width < 8) return;
