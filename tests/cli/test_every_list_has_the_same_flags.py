@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 import pytest
-import yaml
 
 from karpool.cli.inspect.get_moves import moves
 from karpool.cli.inspect.get_promises import promises
@@ -33,11 +32,11 @@ def flags_of(command: click.Command) -> set[str]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """Three scale-ups, one of them in another namespace."""
+    """Scale-ups, one of them in another namespace."""
     objects = [obj for obj in scale_up_objects(NOW) if obj["kind"] == "ScaleUp"]
     objects[0]["metadata"]["namespace"] = "other"
-    path = tmp_path / "fleet.yaml"
-    path.write_text(yaml.safe_dump_all(objects))
+    path = tmp_path / "fleet.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     return str(path)
 
 
@@ -116,7 +115,7 @@ def test_shipped_scenarios_are_listed_in_every_form(capsys: Capture) -> None:
     ("words", "says"),
     [
         (["catalogue", "regions", "-o", "html"], "must be one of"),
-        (["catalogue", "regions", "--sort-by", ".a["], "--sort-by"),
+        (["catalogue", "regions", "--sort-by", ".a["], "cannot be understood from"),
         (["catalogue", "list", "--region", "us-east-1", "-l", "a in ("], "unbalanced"),
         (["catalogue", "list", "--region", "us-east-1", "--field-selector", "name"], "--field-selector"),
         (["simulate", "--list", "-o", "html"], "must be one of"),

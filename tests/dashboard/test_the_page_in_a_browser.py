@@ -20,8 +20,8 @@ from karpool.kube.transport.prometheus import PrometheusServer
 from karpool.model.kubernetes.api_resources import EVENTS, NODES
 from tests.dashboard.chromium import DESK, PHONE, Browser, Failed, Tab, browser, executable
 from tests.dashboard.fleets import (
-    EVIL,
     HOSTILE,
+    HOSTILE_IMAGE,
     answers_for_people,
     clusters_of,
     event,
@@ -263,7 +263,7 @@ async def hostile(chromium: Browser) -> AsyncIterator[Shown]:
     fleet["east"] = merged(fleet["east"], answers_for_people(now)["east"])
     async with clusters_of(with_hostile_names(fleet)) as clusters:
         clients = {name: cluster.client("dashboard") for name, cluster in clusters.items()}
-        clients["gpu" + EVIL] = clients.pop("gpu")
+        clients[f"gpu{HOSTILE_IMAGE}{150 * 'w'}"] = clients.pop("gpu")
         async with dashboard(clients) as page:
             yield Shown(page, clusters, chromium)
 
