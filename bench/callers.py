@@ -24,8 +24,8 @@ from karpool.wire.requests import ESTIMATOR
 
 HOSTILE_CALLERS = 30
 QUESTIONS = 400
-# Inside the limits: 1,000 terms of one template, 10,000 values.
-LARGEST = (1000, 9)
+# Inside the limits: 1,000 conditions of one template, the terms among them, and 10,000 values.
+LARGEST = (499, 9)
 # What once starved everybody: 9,990 terms of 18 values each.
 REFUSED = (9990, 18)
 

@@ -1,6 +1,7 @@
 """Whoever asks much, or large questions, keeps nobody waiting; what is too large is refused unread."""
 
 import asyncio
+import threading
 
 import grpc
 import pytest
@@ -127,3 +128,24 @@ async def test_the_status_names_the_field_and_others_are_answered():
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "replicaRequirements.nodeClaim.nodeAffinity" in refused.value.details()
         assert await estimator.replicas(asks()) == 4
+
+
+async def test_a_small_question_does_not_wait_until_a_large_one_is_read(monkeypatch):
+    world, may_go_on, begun = World(), threading.Event(), threading.Event()
+    await world.add(node("a"))
+    reads = server_protocol.read_replicas
+
+    def slowly(data):
+        if len(data) > 4096:
+            begun.set()
+            assert may_go_on.wait(60)
+        return reads(data)
+
+    monkeypatch.setattr(server_protocol, "read_replicas", slowly)
+    async with serving(world.transport) as estimator:
+        waiting = asyncio.create_task(estimator.replicas(large(100, 20)))
+        assert await asyncio.to_thread(begun.wait, 60)
+        assert await estimator.replicas(asks()) == 4
+        assert not waiting.done()
+        may_go_on.set()
+        assert await waiting == 0

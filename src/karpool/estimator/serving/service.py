@@ -7,6 +7,7 @@ fault is answered with -1, "cannot tell". Messages are those of Karmada's server
 because people search for them.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
@@ -70,7 +71,7 @@ SLOW_SECONDS = 0.1
 _DETAILS_MAX = 1000
 _NOTE_MAX = 200
 _REMEMBERED = 512  # decoded requests
-_REMEMBERED_BYTES = 4 * 1024  # of one request
+_REMEMBERED_BYTES = 4 * 1024  # of one request; what is larger is read aside, where there are threads
 
 Context = grpc.aio.ServicerContext[Any, Any]
 R = TypeVar("R")
@@ -109,8 +110,12 @@ class EstimatorService:
         clock: Clock | None = None,
         cannot_tell_until_synced: bool = False,
         watchers_max: int = 500,
+        reads_aside: bool = False,
     ) -> None:
-        """`watchers_max`: calls that may wait for room at once; questions need the other turns."""
+        """`watchers_max`: calls that may wait for room at once; questions need the other turns.
+
+        `reads_aside`: large requests are read in another thread, so that nobody's small one waits for it.
+        """
         self._members = members
         self._metrics = metrics
         self._clock = clock or RealClock()
@@ -118,6 +123,7 @@ class EstimatorService:
         self._watchers, self._watchers_max = 0, watchers_max
         self.streams = RoomStreams(members, self._clock, max(1, watchers_max // 4))
         self._turns = FairTurns(max(1, watchers_max // 2))
+        self._reading = FairTurns(max(1, watchers_max // 2)) if reads_aside else None
         self._read_replicas = RequestDecoder(server_protocol.read_replicas)
         self._read_sets = RequestDecoder(server_protocol.read_component_sets)
 
@@ -216,9 +222,14 @@ class EstimatorService:
         context: Context,
     ) -> bytes:
         start = perf_counter()
+        caller, units = _caller(context), 1 + len(data) // BYTES_PER_UNIT
         try:
-            async with self._turns.turn(_caller(context), 1 + len(data) // BYTES_PER_UNIT) as meter:
-                request = read(data)
+            request = None
+            if self._reading is not None and len(data) > _REMEMBERED_BYTES:
+                async with self._reading.turn(caller, units):
+                    request = await asyncio.to_thread(read, data)
+            async with self._turns.turn(caller, units) as meter:
+                request = request or read(data)
                 member = self._members.get(request.cluster)
                 if member is not None:
                     meter.charge(cost_of(request, member.nodes))
