@@ -39,12 +39,15 @@ from karpool.cluster.object_readers import (
     both_readers,
     holder,
     noted_problem,
+    of_budgets,
     of_buffers,
     of_drivers,
     of_node_classes,
+    of_node_groups,
     of_overlays,
     of_owners,
     of_pools,
+    of_quotas,
     of_room,
     of_templates,
     unreadable_as_none,
@@ -308,27 +311,15 @@ class Cluster:
             case kinds.DAEMONSETS:
                 return ObjectReader(self._put_daemon_set, self._drop_daemon_set, noted)
             case kinds.BUDGETS:
-                return ObjectReader(
-                    lambda key, budget, now: self._budgets.put(key, budget),
-                    lambda key, now: self._budgets.drop(key),
-                    lambda key, raw, error, now: self._budgets.close_namespace(key, error),
-                )
+                return of_budgets(self._budgets)
             case kinds.STOCK_EVENTS:
                 return ObjectReader(
                     lambda key, event, now: self._stock.put(key, event), lambda key, now: None, noted
                 )
             case kinds.NODE_GROUP_STATUS:
-                return ObjectReader(
-                    lambda key, status, now: self._groups.put_status(status, now),
-                    lambda key, now: self._groups.drop_status(),
-                    noted,
-                )
+                return of_node_groups(self._groups, noted)
             case kinds.RESOURCE_QUOTAS:
-                return ObjectReader(
-                    lambda key, quota, now: self._quotas.put(key, quota),
-                    lambda key, now: self._quotas.drop(key),
-                    noted,
-                )
+                return of_quotas(self._quotas, noted)
             case _ if kind in kinds.OWNED_KINDS:
                 return of_owners(self.owners, kind, noted)
             case (

@@ -7,8 +7,10 @@ from typing import Any
 from karpool.cluster.cluster_room import ClusterRoom
 from karpool.cluster.held_objects import HeldObjects
 from karpool.cluster.kinds import ClusterKind
+from karpool.cluster.pods.budget_store import BudgetStore, QuotaStore
 from karpool.cluster.pods.buffer_store import BufferStore
 from karpool.cluster.pods.owner_store import OwnerStore
+from karpool.cluster.pools.node_group_store import NodeGroupStore
 from karpool.cluster.pools.pool_store import PoolStore
 from karpool.cluster.problems import UnreadableObjects
 from karpool.model.errors import Invalid
@@ -96,6 +98,26 @@ def of_overlays(overlays: NodeOverlays) -> ObjectReader:
         lambda key, overlay, now: overlays.put(overlay),
         lambda key, now: overlays.drop(key.name),
         lambda key, raw, error, now: overlays.unreadable(key.name, error.reason),
+    )
+
+
+def of_budgets(budgets: BudgetStore) -> ObjectReader:
+    return ObjectReader(
+        lambda key, budget, now: budgets.put(key, budget),
+        lambda key, now: budgets.drop(key),
+        lambda key, raw, error, now: budgets.close_namespace(key, error),
+    )
+
+
+def of_quotas(quotas: QuotaStore, noted: NoteProblem) -> ObjectReader:
+    return ObjectReader(
+        lambda key, quota, now: quotas.put(key, quota), lambda key, now: quotas.drop(key), noted
+    )
+
+
+def of_node_groups(groups: NodeGroupStore, noted: NoteProblem) -> ObjectReader:
+    return ObjectReader(
+        lambda key, status, now: groups.put_status(status, now), lambda key, now: groups.drop_status(), noted
     )
 
 

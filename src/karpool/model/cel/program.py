@@ -7,11 +7,11 @@ Evaluation is bounded: every step costs what the API server charges for it, and 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from karpool.model.cel import values as cel
+from karpool.model.cel.fields import field_of, has_field, has_item, item_of, read_optional
 from karpool.model.cel.functions import FUNCTIONS, METHODS, Overload, is_of
 from karpool.model.cel.macros import LIST_COST, MACROS, MAP_COST, TWO_VARIABLES, Scope, Term
 from karpool.model.cel.operators import CelConstant, Typed, binary, bound_types
@@ -150,13 +150,15 @@ class _Compiler:
             def read(scope: Scope) -> Any:
                 record = target(scope)
                 scope.spend()
-                return _field_of(record, key)
+                return field_of(record, key)
 
             return read, inner
 
         def look(scope: Scope) -> CelOptional:
             record = target(scope)
-            option = _optional(record, lambda known: _field_of(known, key), lambda known: _has(known, key))
+            option = read_optional(
+                record, lambda inner: field_of(inner, key), lambda inner: has_field(inner, key)
+            )
             scope.spend(option.is_set)
             return option
 
@@ -188,14 +190,14 @@ class _Compiler:
             def read(scope: Scope) -> Any:
                 values, key = target(scope), index(scope)
                 scope.spend()
-                return _item_of(values, key)
+                return item_of(values, key)
 
             return read, item
 
         def look(scope: Scope) -> CelOptional:
             values, key = target(scope), index(scope)
-            option = _optional(
-                values, lambda known: _item_of(known, key), lambda known: _has_item(known, key)
+            option = read_optional(
+                values, lambda inner: item_of(inner, key), lambda inner: has_item(inner, key)
             )
             scope.spend(option.is_set)
             return option
@@ -362,7 +364,7 @@ class _Compiler:
             record = target(scope)
             if not isinstance(record, dict):
                 raise CelError(f"asks has({key}) of something that is not an object")
-            return _has(record, key)
+            return has_field(record, key)
 
         return evaluate, BOOL
 
@@ -460,42 +462,6 @@ def _check_pattern(argument: Expr) -> None:
             compile_pattern(argument.value)
         except BadPattern as error:
             raise CelCompileError(f"has a pattern that {error}") from None
-
-
-def _field_of(record: Any, key: str) -> Any:
-    if isinstance(record, dict):
-        with suppress(KeyError):
-            return record[key]
-    raise CelError(f"reads {key}, which is not set")
-
-
-def _item_of(items: Any, index: Any) -> Any:
-    if isinstance(items, dict) and isinstance(index, str | int) and not isinstance(index, bool):
-        with suppress(KeyError):
-            return items[index]
-    if isinstance(items, list) and type(index) is int and 0 <= index < len(items):
-        return items[index]
-    raise CelError(f"reads [{index!r:.60}], which does not exist")
-
-
-def _has(record: Any, key: str) -> bool:
-    return isinstance(record, cel.OpenMap) or (isinstance(record, dict) and record.get(key) is not None)
-
-
-def _has_item(items: Any, index: Any) -> bool:
-    if isinstance(items, list):
-        return type(index) is int and 0 <= index < len(items)
-    return isinstance(items, cel.OpenMap) or (isinstance(items, dict) and index in items)
-
-
-def _optional(value: Any, read: Callable[[Any], Any], is_there: Callable[[Any], bool]) -> CelOptional:
-    if isinstance(value, CelOptional):
-        if not value.is_set:
-            return cel.NONE
-        value = value.inner
-    if not isinstance(value, dict | list):
-        raise CelError(f"reads a field of {value!r:.60}")
-    return CelOptional(True, read(value)) if is_there(value) else cel.NONE
 
 
 class _shadowed:  # noqa: N801 - used like a function
