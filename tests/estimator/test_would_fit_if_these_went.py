@@ -17,7 +17,8 @@ from karpool.packing.counting.count import fits
 ASPECTS = Aspect.ROOM | Aspect.DEVICES | Aspect.DRA
 DRIVER = "gpu.example.com"
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True}
-SPEC = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
+EXACTLY = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+SPEC = {"devices": {"requests": [{"name": "r", "exactly": EXACTLY}]}}
 
 
 def node(name, gpus=2):

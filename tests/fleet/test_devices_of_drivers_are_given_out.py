@@ -113,3 +113,97 @@ def test_what_a_class_offers_is_served_by_its_driver_where_no_plugin_is():
         assert mapping["resourceName"] == "example.com/gpu" and mapping["containerName"] == container["name"]
 
     play(story, nodes=[StaticNodes(type="m5.large", count=2)])
+
+
+def named_claim(name="shared"):
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": CLAIM}
+
+
+def claiming(name, claim="shared", **more):
+    spec = {
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
+        **more,
+    }
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def test_a_named_claim_is_taken_back_when_its_last_pod_has_gone():
+    async def story(cluster):
+        client = cluster.embedded.client("user")
+        (name,) = [node["metadata"]["name"] for node in (await client.list(NODES, into=dict)).items]
+        for resource, obj in device_objects(name, 1):
+            await client.create(resource, obj)
+        await client.create(RESOURCECLAIMS, named_claim())
+        await client.create(RESOURCECLAIMS, named_claim("next"))
+        for pod in ("one", "two"):
+            await client.create(PODS, claiming(pod))
+
+        async def phases():
+            pods = (await client.list(PODS, into=dict)).items
+            return {
+                pod["metadata"]["name"]: pod["status"].get("phase")
+                for pod in pods
+                if pod["metadata"]["namespace"] == "default"
+            }
+
+        async def status():
+            claim = await client.get(RESOURCECLAIMS, "shared", namespace="default")
+            return claim.get("status") or {}
+
+        async def both_run():
+            return await phases() == {"one": "Running", "two": "Running"}
+
+        assert await until(both_run, within=120)
+        assert len((await status())["reservedFor"]) == 2
+        await client.create(PODS, claiming("waits", "next"))
+        await client.delete(PODS, "one", namespace="default")
+
+        async def one_is_left():
+            return [consumer["name"] for consumer in (await status())["reservedFor"]] == ["two"]
+
+        assert await until(one_is_left, within=60)
+        assert (await status())["allocation"]
+        await client.delete(PODS, "two", namespace="default")
+
+        async def the_next_runs():
+            return await phases() == {"waits": "Running"}
+
+        assert await until(the_next_runs, within=120)
+        assert not (await status()).get("allocation")
+        assert not (await status()).get("reservedFor")
+
+    play(story, nodes=[StaticNodes(type="m5.large", count=1)])
+
+
+def test_a_pod_does_not_run_before_its_claim_is_allocated_and_reserved_for_it():
+    async def story(cluster):
+        client = cluster.embedded.client("user")
+        (name,) = [node["metadata"]["name"] for node in (await client.list(NODES, into=dict)).items]
+        for resource, obj in device_objects(name, 1):
+            await client.create(resource, obj)
+        await client.create(RESOURCECLAIMS, named_claim())
+        made = await client.create(PODS, claiming("bound", nodeName=name))  # past the scheduler
+
+        async def runs():
+            pod = await client.get(PODS, "bound", namespace="default")
+            return pod["status"].get("phase") == "Running"
+
+        assert not await until(runs, within=60)
+        result = {"request": "r", "driver": "gpu.example.com", "pool": name, "device": "gpu-0"}
+        news = {"allocation": {"devices": {"results": [result]}}}
+        await client.patch(
+            RESOURCECLAIMS, "shared", {"status": news}, namespace="default", subresource="status"
+        )
+        assert not await until(runs, within=60)
+        reserved = [{"resource": "pods", "name": "bound", "uid": made["metadata"]["uid"]}]
+        await client.patch(
+            RESOURCECLAIMS,
+            "shared",
+            {"status": {"reservedFor": reserved}},
+            namespace="default",
+            subresource="status",
+        )
+        assert await until(runs, within=60)
+
+    play(story, nodes=[StaticNodes(type="m5.large", count=1)])

@@ -18,9 +18,6 @@ from tests.gpu.devices import POOL, ask
 CARDS, ASKED = 4, 40
 MODELS = {"NVIDIA H200": 143771, "NVIDIA A30": 24576}
 SEEDS = range(200, 240)
-# Those that pack cards go by compute and memory, best fit by memory: of 200 mixes they are within one slice
-# of 2,000 of each other.
-PACKED = {StrategyName.COMPACT_FIRST: 0.99, StrategyName.FRAGMENTATION: 0.99}
 
 
 def mix(seed: int, templates: dict[str, PartitionTemplate]) -> list[str]:
@@ -89,5 +86,4 @@ def test_as_many_are_served_as_by_best_fit(model: str, strategy: StrategyName) -
         served.append((ours(strategy, model, whole, asked), best_fit(templates, whole, asked)))
 
     # One mix may end worse: nobody knows what is still to come.
-    least = sum(theirs for _, theirs in served) * PACKED.get(strategy, 1.0)
-    assert sum(mine for mine, _ in served) >= least
+    assert sum(mine for mine, _ in served) >= sum(theirs for _, theirs in served)

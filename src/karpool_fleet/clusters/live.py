@@ -43,6 +43,7 @@ from karpool_fleet.karpenter import karpenter_components
 from karpool_fleet.karpenter.settings import KarpenterSettings
 from karpool_fleet.kube_controllers.node_lifecycle import node_lifecycle
 from karpool_fleet.kube_controllers.quota import enforce_quotas
+from karpool_fleet.kube_controllers.resource_claims import resource_claims
 from karpool_fleet.kube_controllers.volumes import volumes
 from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
 from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
@@ -109,6 +110,7 @@ class LiveCluster:
             cluster.add("kubelet", kubelet(self.cloud, self._kubelet))
             cluster.add("node-lifecycle", node_lifecycle(self.cloud))
             cluster.add("volumes", volumes())
+            cluster.add("resource-claims", resource_claims())
             if self.spec.autoscaler == "karpenter":
                 settings = KarpenterSettings(consolidates=self.spec.consolidation)
                 for name, build in karpenter_components(self.cloud, settings).items():

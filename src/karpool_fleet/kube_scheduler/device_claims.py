@@ -1,8 +1,8 @@
 """Claims of pods for devices of drivers (DRA): what a pod gets on which node, and what is written of it.
 
 What was given and is not seen yet is held here, until the claims themselves say so. Claims of templates are
-made when the pod is bound; upstream a controller makes them before. A named claim stays allocated when its
-last pod goes.
+made when the pod is bound; upstream a controller makes them before. What pods leave is taken back by
+`kube_controllers/resource_claims`.
 """
 
 from collections.abc import Callable

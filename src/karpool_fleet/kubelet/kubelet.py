@@ -2,8 +2,8 @@
 
 One component plays the kubelet of every node. A machine of the cloud registers its
 Node, becomes ready, and offers its devices when their plugin is up; a node that
-nobody bought is taken as it is. A pod pulls its image unless the node has it,
-starts, becomes ready, and stops within its grace period.
+nobody bought is taken as it is. A pod waits for its resource claims, pulls its image unless
+the node has it, starts, becomes ready, and stops within its grace period.
 
 A pod tells how it behaves in annotations: `RUN_SECONDS` ends it, `OUTCOME` says how.
 The pause image never ends by itself.
@@ -11,7 +11,7 @@ The pause image never ends by itself.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import AlreadyExists, NotFound
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model import resources
-from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey
+from karpool.model.kubernetes.api_resources import NODES, PODS, RESOURCECLAIMS, ObjectKey
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import ARCH, HOSTNAME, OS, Node
 from karpool.model.kubernetes.pod import Pod
@@ -33,6 +33,7 @@ RUN_SECONDS = "embedded.karpool.dev/run-seconds"
 OUTCOME = "embedded.karpool.dev/outcome"  # Succeeded (default), Failed, or NeverReady
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 VERSION = "v1.34.0"
+CLAIM_SECONDS = 2.0  # between two looks at claims that are not ready for their pod
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,8 @@ class Kubelet:
         return await self._follow(pod)
 
     async def _start(self, pod: Pod) -> Requeue | None:
+        if not await self._has_claims(pod):
+            return Requeue(CLAIM_SECONDS)
         if wait := self._until(pod, "start", lambda: self._start_delay(pod)):
             if pod.status.start_time is None:
                 await self._write(pod, pod_status.starting(pod, self._now()))
@@ -228,6 +231,23 @@ class Kubelet:
             pod, pod_status.running(pod, pod.status.start_time or self._now(), self._now(), ready=ready)
         )
         return None  # the event brings it back
+
+    async def _has_claims(self, pod: Pod) -> bool:
+        """Whether every resource claim of the pod has its devices and is reserved for it."""
+        for name in claim_names(pod):
+            if name is None:
+                return False
+            try:
+                claim: dict[str, Any] = await self._client.get(
+                    RESOURCECLAIMS, name, namespace=pod.metadata.namespace
+                )
+            except NotFound:
+                return False
+            status = claim.get("status") or {}
+            reserved = {consumer.get("uid") for consumer in status.get("reservedFor") or ()}
+            if not status.get("allocation") or pod.metadata.uid not in reserved:
+                return False
+        return True
 
     def _start_delay(self, pod: Pod) -> float:
         images = self._images.setdefault(pod.spec.node_name, set())
@@ -297,6 +317,18 @@ class Kubelet:
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
+
+
+def claim_names(pod: Pod) -> Iterator[str | None]:
+    """Of the objects behind its resource claims; None for one that is not made yet."""
+    made = {status.name: status for status in pod.status.resource_claim_statuses or ()}
+    for entry in pod.spec.resource_claims or ():
+        if entry.resource_claim_name:
+            yield entry.resource_claim_name
+        elif entry.name not in made:
+            yield None
+        elif (name := made[entry.name].resource_claim_name) is not None:  # else none was needed
+            yield name
 
 
 def _wait(seconds: float) -> float:

@@ -166,6 +166,13 @@ def fresh_bin(
     return bin_
 
 
+def named_claims(item: WaitingWorker) -> frozenset[tuple[str, str]]:
+    """Claims that exist under their own name: all the pods that use one go where its devices are."""
+    shape = item.shape
+    claims = shape.resource_claims if item.system is GpuSystem.DRA else ()
+    return frozenset((shape.namespace, reference.claim) for reference in claims if reference.claim)
+
+
 class BinPacking:
     """Bins that fill up; fresh ones are opened by the caller."""
 
@@ -174,6 +181,8 @@ class BinPacking:
         self._start: dict[Signature, int] = {}  # equal items: bins before this one refused
 
     def put(self, item: WaitingWorker) -> NodeBin | None:
+        if (home := self._home_of_claims(item)) is not None:
+            return home if home.put(item) else None
         kind = signature(item)
         for position in range(self._start.get(kind, 0), len(self.bins)):
             if self.bins[position].put(item):
@@ -181,6 +190,14 @@ class BinPacking:
                 return self.bins[position]
         self._start[kind] = len(self.bins)
         return None
+
+    def _home_of_claims(self, item: WaitingWorker) -> NodeBin | None:
+        """Where a claim that the item shares with others has been placed: the devices are there."""
+        names = named_claims(item)
+        if not names:
+            return None
+        placed = ((bin_, placement.item) for bin_ in self.bins for placement in bin_.placed)
+        return next((bin_ for bin_, other in placed if names & named_claims(other)), None)
 
     def put_all(
         self, items: Sequence[WaitingWorker], fresh: Callable[[WaitingWorker], NodeBin | None] | None = None
@@ -191,9 +208,11 @@ class BinPacking:
         used: list[NodeBin] = []
         for item in items:
             chosen = self.put(item)
-            if chosen is None and fresh is not None and (bin_ := fresh(item)) is not None and bin_.put(item):
-                self.bins.append(bin_)
-                chosen = bin_
+            if chosen is None and fresh is not None and self._home_of_claims(item) is None:
+                bin_ = fresh(item)
+                if bin_ is not None and bin_.put(item):
+                    self.bins.append(bin_)
+                    chosen = bin_
             if chosen is None:
                 for bin_ in reversed(used):
                     bin_.undo()

@@ -78,10 +78,11 @@ class SystemNodes:
         return _in_percent(cards)
 
     def state_on(self, pool: CompiledPool, type_: InstanceType) -> DraState | None:
-        """What claims would find on such a node."""
+        """What claims would find on such a node, of its own devices: what several nodes share may be taken
+        by the next one, and would be counted on each."""
         if self.drivers is None:
             return None
-        return self.templates.state_on(self.drivers, node_to_come(pool, type_))
+        return self.templates.state_on(self.drivers, node_to_come(pool, type_), shared=False)
 
     def refusal(self, item: WaitingWorker, pool: CompiledPool, type_: InstanceType) -> str:
         """Why an empty node of this pool and type would not take the item; empty where it would."""

@@ -23,8 +23,9 @@ import numpy as np
 from karpool.gpu.scoring_columns import NO_NODE, Rows, ScoringColumns
 from karpool.gpu.strategies.fragmentation_score import Floats, FragmentationScore
 from karpool.gpu.strategies.request_mix import LearnedMix, RequestMix, RequestShape, shape_of
-from karpool.gpu.strategies.strategy import CandidateScope
+from karpool.gpu.strategies.strategy import CandidateScope, tightest
 from karpool.gpu.strategies.strategy_name import StrategyName
+from karpool.model.devices.isolation import PARTITIONED
 from karpool.model.devices.request import GpuRequest
 from karpool.packing.tables.columns import Bools, Int64s
 
@@ -63,6 +64,8 @@ class FragmentationStrategy:
     def choose(
         self, table: ScoringColumns, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
     ) -> Sequence[int]:
+        if request.isolation == PARTITIONED:  # what is lost of a card is its driver's matter, not of sums
+            return tightest(table, rows, request.count)
         node = table.node[rows]
         inside = node != NO_NODE
         fitting = np.bincount(node[inside], minlength=len(table.node_names))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from karpool.gpu.scoring_columns import NO_NODE, Rows, ScoringColumns
 from karpool.gpu.strategies.strategy_name import StrategyName
+from karpool.model.devices.isolation import PARTITIONED
 from karpool.model.devices.request import GpuRequest
 from karpool.packing.tables.columns import Bools, Int64s
 
@@ -93,12 +94,30 @@ class LoadStrategy:
     def choose(
         self, table: ScoringColumns, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
     ) -> Sequence[int]:
+        if request.isolation == PARTITIONED and self.node_prefers_full and self.device_prefers_full:
+            return tightest(table, rows, request.count)
         counted = None if scope is None else scope.counted
         node = best_node(table, rows, request.count, partial(self.node_scores, counted=counted))
         inside = rows if node is None else rows[table.node[rows] == node]
         if node is None and request.count > 1:
             return ()
         return best_devices(table, inside, self.scores(table, inside, for_node=False), request.count)
+
+
+def tightest(table: ScoringColumns, rows: Rows, count: int) -> list[int]:
+    """For partitions of hardware: the devices of one node with the least memory left that take one, which is
+    best fit by the driver's rules. Averages over a node would pass by a device that is nearly full."""
+    keys = []
+    for row in rows.tolist():
+        node = int(table.node[row])
+        if node != NO_NODE or count == 1:
+            name = table.node_names[node] if node != NO_NODE else ""
+            keys.append((int(table.free_vram[row]), name, table.device(row).name, row))
+    by_node: dict[str, list[tuple[int, str, str, int]]] = {}
+    for key in sorted(keys):
+        by_node.setdefault(key[1], []).append(key)
+    whole = [devices[:count] for devices in by_node.values() if len(devices) >= count]
+    return [row for *_, row in min(whole)] if whole else []
 
 
 def best_node(table: ScoringColumns, rows: Rows, count: int, scored: "NodeScorer") -> int | None:

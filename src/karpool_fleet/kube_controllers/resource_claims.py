@@ -1,0 +1,86 @@
+"""Claims for devices that nobody uses any more are given back: a simplified resource-claim controller.
+
+A claim is reserved for pods. One that has ended, or is gone, is taken off; a claim that is reserved for
+nobody loses its devices. Claims that were made for one pod go with it when it ends; when it is deleted, the
+garbage collector takes them.
+
+Pods are asked for by name, every few seconds for each claim that is in use: few pods have claims, and to
+watch all pods once more would cost every embedded cluster that has none.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from karpool.cluster.changes import ObjectChange
+from karpool.kube.errors import Conflict, NotFound
+from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.model.kubernetes.api_resources import PODS, RESOURCECLAIMS, ObjectKey
+from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Build, Context
+
+Object = dict[str, Any]
+LOOK_SECONDS = 5.0
+
+
+def resource_claims() -> Build:
+    return ResourceClaimController
+
+
+class ResourceClaimController:
+    def __init__(self, context: Context) -> None:
+        self._context, self._client = context, context.client
+        self._claims: Feed[Object] = context.informers.of(RESOURCECLAIMS)
+        self._queue: WorkQueue[ObjectKey] = WorkQueue(context.clock, chance=context.random.random)
+
+    async def run(self) -> None:
+        await self._context.informers.synced()
+        self._claims.on_change(self._claim_changed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run(self._reconcile))
+
+    def _claim_changed(self, change: ObjectChange[Object]) -> None:
+        if change.type != "DELETED":
+            self._queue.add(change.key)
+
+    async def _reconcile(self, key: ObjectKey) -> Requeue | None:
+        claim = self._claims.get(key)
+        consumers = _consumers(claim) if claim is not None else []
+        if claim is None or not consumers or claim["metadata"].get("deletionTimestamp"):
+            return None
+        staying = [consumer for consumer in consumers if await self._uses(key.namespace, consumer)]
+        if len(staying) == len(consumers):
+            return Requeue(LOOK_SECONDS)
+        with suppress(NotFound, Conflict):  # of what changed in between another event tells
+            if not staying and _is_of_pod(claim):
+                await self._client.delete(RESOURCECLAIMS, key.name, namespace=key.namespace)
+            else:
+                news: Object = (
+                    {"reservedFor": staying} if staying else {"reservedFor": None, "allocation": None}
+                )
+                version = {"resourceVersion": claim["metadata"]["resourceVersion"]}
+                await self._client.patch(
+                    RESOURCECLAIMS,
+                    key.name,
+                    {"metadata": version, "status": news},
+                    namespace=key.namespace,
+                    subresource="status",
+                )
+        return Requeue(LOOK_SECONDS) if staying else None
+
+    async def _uses(self, namespace: str, consumer: Object) -> bool:
+        """Another pod of the same name is somebody else."""
+        try:
+            pod = await self._client.get(PODS, str(consumer.get("name", "")), namespace=namespace, into=Pod)
+        except NotFound:
+            return False
+        return pod.metadata.uid == consumer.get("uid") and not pod.is_terminal
+
+
+def _consumers(claim: Object) -> list[Object]:
+    return list((claim.get("status") or {}).get("reservedFor") or ())
+
+
+def _is_of_pod(claim: Object) -> bool:
+    return any(owner.get("kind") == "Pod" for owner in claim["metadata"].get("ownerReferences") or ())
