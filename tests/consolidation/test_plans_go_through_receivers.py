@@ -74,6 +74,18 @@ def test_nodes_go_that_pods_were_sent_to(monkeypatch):
     assert through.savings_per_hour > around.savings_per_hour + 0.19
 
 
+def test_nodes_that_waiting_pods_are_meant_for_stay_although_pods_of_the_plan_were_sent_there():
+    cluster, only_deleting = chained(105), replace(UNSCORED, replace=False)
+    receivers = {f"b{number:03}" for number in range(105)}
+    unschedulable = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+    for name in receivers:
+        only_here = {"nodeSelector": {HOSTNAME: name}}
+        cluster.pod(f"waits-{name}", cpu=100, spec=only_here, status=unschedulable)
+    plan = plan_consolidation(cluster.view(), only_deleting, NOW)
+    assert receivers & {pod.node for move in plan.moves for pod in move.pods}
+    assert not receivers & {name for move in plan.moves for name in move.names}
+
+
 def mixed(zones=("z1",), nodes=8, **pod) -> BuiltCluster:
     """Nodes of which new ones of four times their size could replace four each, for half the price."""
     cluster = BuiltCluster(

@@ -26,16 +26,27 @@ from karpool.consolidation.execution.move_history import (
     to_forget,
 )
 from karpool.consolidation.execution.plan_application import apply
-from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.execution.record import (
+    MovePhase,
+    MoveRecord,
+    PlanBound,
+    bound_of,
+    from_object,
+    to_object,
+)
 from karpool.consolidation.execution.reporting import MoveReporter
-from karpool.consolidation.planning.plan import MoveKind
+from karpool.consolidation.planning.plan import MoveKind, PlanCertificate
+from karpool.dashboard.pages.move_ledger import _why
 from karpool.kube.clock import RealClock
 from karpool.manager.manager import Manager
 from karpool.manager.stop import Stop
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, PODS
+from karpool.model.kubernetes.configmap import ConfigMap
+from karpool.model.kubernetes.meta import decode
 from tests.consolidation.built import BuiltCluster
 from tests.consolidation.executing import NAMESPACE, QUICK, Play, play
 from tests.consolidation.plans import move, new_node, source
+from tests.consolidation.plans import plan as a_plan
 from tests.consolidation.test_steps_of_a_move import record_of
 from tests.fleet.karpenter.acting import catalogue
 
@@ -132,6 +143,29 @@ def test_moves_are_shown_as_a_table_and_for_machines() -> None:
     (first, second) = json.loads(render(records, 100.0, "json"))["items"]
     assert (first["realisedSavingsPerHour"], first["podsDisturbed"]) == (1.0, 2)
     assert second["realisedSavingsPerHour"] is None and len(second["nodes"]) == 5
+
+
+def test_what_the_certificate_said_is_kept_with_a_move_and_shown() -> None:
+    bound = PlanBound(3.0, 4.0, 40.0)
+    stored = decode(to_object(done(0.0, bound=bound), NAMESPACE), ConfigMap)
+    record = from_object(stored)
+    assert record.bound == bound
+    assert "75%" in render([record], 100.0, "wide")
+    (shown,) = json.loads(render([record], 100.0, "json"))["items"]
+    assert shown["planCertificate"] == {
+        "plannedSavingsPerHour": 3.0,
+        "possibleSavingsPerHour": 4.0,
+        "at": "1970-01-01T00:00:40Z",
+    }
+    (line,) = (line for line in _why(record) if "plan could" in line)
+    assert "$3.0000" in line and "$4.0000" in line
+
+
+def test_a_plan_without_a_certificate_bounds_nothing() -> None:
+    plan = a_plan()
+    assert bound_of(plan) is None
+    assert bound_of(replace(plan, certificate=PlanCertificate(None, "no solver"))) is None
+    assert bound_of(replace(plan, certificate=PlanCertificate(0.0))).share is None
 
 
 def test_outcomes_are_counted() -> None:

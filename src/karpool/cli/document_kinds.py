@@ -205,6 +205,11 @@ DOCUMENTS: Mapping[str, DocumentKind] = {
                     "podsRedisturbed": int,
                     "began": str,
                     "phaseSince": str,
+                    "planCertificate?": {
+                        "plannedSavingsPerHour": float,
+                        "possibleSavingsPerHour": float,
+                        "at": str,
+                    },
                     "ended": _Moment,
                     "why": {"code": str, "message": str},
                 }

@@ -16,7 +16,7 @@ from karpool.consolidation.execution.controller import ConsolidatorSettings
 from karpool.consolidation.execution.move_history import cost_of, saved_by, saved_by_all
 from karpool.consolidation.execution.options import STOP_NAMESPACE
 from karpool.consolidation.execution.plan_application import executor_of
-from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.execution.record import MovePhase, MoveRecord, PlanBound
 from karpool.model import durations
 from karpool.model.kubernetes.times import rfc3339
 
@@ -45,8 +45,17 @@ def to_json(record: MoveRecord, cost: float | None = None, saved: float | None =
         "podsRedisturbed": record.redisturbed,
         "began": rfc3339(record.created),
         "phaseSince": rfc3339(record.since),
+        **({} if record.bound is None else {"planCertificate": _certificate(record.bound)}),
         "ended": None if record.ended is None else rfc3339(record.ended),
         "why": {"code": record.reason, "message": record.message},
+    }
+
+
+def _certificate(bound: PlanBound) -> dict[str, Any]:
+    return {
+        "plannedSavingsPerHour": bound.planned_per_hour,
+        "possibleSavingsPerHour": bound.possible_per_hour,
+        "at": rfc3339(bound.at),
     }
 
 
@@ -71,11 +80,15 @@ def moves_listing(records: Iterable[MoveRecord], now: float, cluster: str = "") 
                 record.name,
                 to_json(record, costs[record.name], saved_by(record, listed, now)),
                 _row(record, now, (costs[record.name], saved_by(record, listed, now))),
-                [",".join(dict.fromkeys((*record.arrived, *record.extra_nodes))), record.message],
+                [
+                    ",".join(dict.fromkeys((*record.arrived, *record.extra_nodes))),
+                    _of_possible(record),
+                    record.message,
+                ],
             )
             for record in listed
         ],
-        ["NEW NODES", "WHY"],
+        ["NEW NODES", "PLAN OF POSSIBLE", "WHY"],
         {**({"cluster": cluster} if cluster else {}), "savedDollars": saved},
         [
             f"{pluralize(len(done), 'move')} done{where}: {sums}{paid}",
@@ -118,6 +131,12 @@ def _row(record: MoveRecord, now: float, dollars: Iterable[float | None]) -> lis
         str(record.disturbed or move.disturbed),
         str(record.redisturbed),
     ]
+
+
+def _of_possible(record: MoveRecord) -> str:
+    """What its plan saved of what any plan could have, as the certificate has it."""
+    share = record.bound.share if record.bound is not None else None
+    return "-" if share is None else f"{share:.0%}"
 
 
 @click.command(epilog="Example: karpool get moves --context prod -o wide")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from karpool.cli.output import plan_text
 from karpool.cli.output.text import columns, emit, note, pluralize
 from karpool.consolidation.execution.controller import ConsolidatorSettings
 from karpool.consolidation.execution.plan_application import apply as apply_moves
-from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.execution.record import MovePhase, MoveRecord, PlanBound, bound_of
 from karpool.consolidation.execution.validation import PlanCheck, check_plan
 from karpool.consolidation.planning.plan import Move
 from karpool.consolidation.planning.plan_file import SavedPlan, read_plan
@@ -49,7 +50,9 @@ def apply(plan: Path, options: ApplyOptions, cluster: ClusterOptions) -> None:
 
     Every move is decided again on what the cluster is now, budgets included.
     """
-    asyncio.run(applied(read_plan(plan), cluster, options, execute=carry_out))
+    saved = read_plan(plan)
+    execute = partial(carry_out, bound=bound_of(saved.plan))
+    asyncio.run(applied(saved, cluster, options, execute=execute))
 
 
 async def applied(
@@ -75,13 +78,18 @@ async def applied(
 
 
 async def carry_out(
-    cluster: ClusterOptions, moves: Sequence[Move], settings: PlanSettings, seen: PlannedCluster
+    cluster: ClusterOptions,
+    moves: Sequence[Move],
+    settings: PlanSettings,
+    seen: PlannedCluster,
+    *,
+    bound: PlanBound | None = None,
 ) -> None:
     """Write the moves down, and wait until they are over. Raises Failed when one did not come about."""
     options = ConsolidatorSettings(plan=replace(settings, heed_budgets=True, deadline_seconds=None))
     async with connect(cluster) as client:
         records = await apply_moves(
-            client, moves, seen.view, options, told=lambda record: note(_line(record))
+            client, moves, seen.view, options, bound=bound, told=lambda record: note(_line(record))
         )
     failed = [record for record in records if record.phase is not MovePhase.DONE]
     if failed:

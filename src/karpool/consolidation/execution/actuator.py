@@ -22,6 +22,7 @@ from karpool.consolidation.execution.record import (
     MovePhase,
     MoveRecord,
     PlaceholderRequest,
+    PlanBound,
     from_object,
     selection,
     to_object,
@@ -143,9 +144,16 @@ class MoveActuator:
         self.unreadable = bad
         return sorted(records, key=lambda record: (record.created, record.name))
 
-    async def begin(self, move: Move, wanted: Sequence[PlaceholderRequest], now: float) -> MoveRecord | None:
+    async def begin(
+        self,
+        move: Move,
+        wanted: Sequence[PlaceholderRequest],
+        now: float,
+        *,
+        bound: PlanBound | None = None,
+    ) -> MoveRecord | None:
         """Write down that a move is to be made. None: it is under way already, or was meanwhile."""
-        record = MoveRecord(move, MovePhase.WAITING, now, now, wanted=tuple(wanted))
+        record = MoveRecord(move, MovePhase.WAITING, now, now, wanted=tuple(wanted), bound=bound)
         self._check()
         try:
             made = await self._client.create(CONFIGMAPS, to_object(record, self.namespace))

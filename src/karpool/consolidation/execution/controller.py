@@ -35,7 +35,7 @@ from karpool.consolidation.execution.options import (
     STOP_NAMESPACE,
     ConsolidatorOptions,
 )
-from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.execution.record import MovePhase, MoveRecord, PlanBound, bound_of
 from karpool.consolidation.execution.reporting import MoveReporter
 from karpool.consolidation.execution.step import ExecutionSettings
 from karpool.consolidation.execution.watching import Watching
@@ -166,6 +166,7 @@ class Consolidator:
         self._idle = _Idle()
         self._planning = PlanCache()
         self._next_certificate = float("-inf")
+        self._bound: PlanBound | None = None  # the newest certificate
         self._view: ClusterView | None = None  # of this pass
         self._last_view: ClusterView | None = None
         self._planned = False
@@ -338,7 +339,8 @@ class Consolidator:
     async def begin(self, move: Move) -> bool:
         view = self._view_now()
         try:
-            record = await self.executor.begin(move, in_flight_view.wanted_of(move, view), self._clock.now())
+            wanted = in_flight_view.wanted_of(move, view)
+            record = await self.executor.begin(move, wanted, self._clock.now(), bound=self._bound)
         except Invalid as error:
             log.warning("move cannot be written down", move=move.id, reason=str(error))
             return False
@@ -369,6 +371,7 @@ class Consolidator:
 
         plan: ConsolidationPlan = await self._off_loop(work)
         self.plan = plan
+        self._bound = bound_of(plan) or self._bound
         self.metrics.planned(plan, self._clock.monotonic() - start)
         self.metrics.consuming(use_of(view.machines, view.in_flight))
         return plan

@@ -8,7 +8,7 @@ from karpool.cluster.market.market import Market
 from karpool.consolidation.execution import in_flight_view
 from karpool.consolidation.execution.actuator import MoveActuator
 from karpool.consolidation.execution.controller import COMPONENT, Consolidator, ConsolidatorSettings
-from karpool.consolidation.execution.record import MovePhase, MoveRecord
+from karpool.consolidation.execution.record import MovePhase, MoveRecord, PlanBound
 from karpool.consolidation.planning.plan import Move
 from karpool.consolidation.view import ClusterView
 from karpool.kube.api.client import Client
@@ -49,17 +49,19 @@ async def apply(
     options: ConsolidatorSettings,
     *,
     market: Market | None = None,
+    bound: PlanBound | None = None,
     told: Callable[[MoveRecord], None] = lambda record: None,
 ) -> list[MoveRecord]:
     """Have moves carried out, by whoever leads, and wait until all of them are over.
 
-    `told` hears of every phase that a move reaches. Cancelled, it leaves moves to the next leader.
+    `bound` is what the certificate of their plan said; `told` hears of every phase that a move reaches.
+    Cancelled, it leaves moves to the next leader.
     Moves that are under way already are waited for.
     """
     executor, clock = executor_of(client, options), client.clock
     await executor.prepare()
     for move in moves:
-        await executor.begin(move, in_flight_view.wanted_of(move, view), clock.now())
+        await executor.begin(move, in_flight_view.wanted_of(move, view), clock.now(), bound=bound)
     stop, only = Stop(), replace(options, plans=False, once=False)
 
     async def led(leadership: Leadership) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from karpool.consolidation.planning.plan import Move
+from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.planning.plan_file import finite
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ListOptions
@@ -82,11 +82,34 @@ class PlaceholderRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanBound:
+    """What a certificate said at that time: its plan saved so much per hour, and none could save more than
+    that."""
+
+    planned_per_hour: float
+    possible_per_hour: float
+    at: float  # seconds since the epoch
+
+    @property
+    def share(self) -> float | None:
+        """What was planned of what was possible; None: nothing was."""
+        return self.planned_per_hour / self.possible_per_hour if self.possible_per_hour > 0 else None
+
+
+def bound_of(plan: ConsolidationPlan) -> PlanBound | None:
+    """None: the plan has no certificate, or nobody could tell."""
+    certificate = plan.certificate
+    if certificate is None or certificate.possible_per_hour is None:
+        return None
+    return PlanBound(plan.savings_per_hour, certificate.possible_per_hour, plan.made_at)
+
+
+@dataclass(frozen=True, slots=True)
 class MoveRecord:
     """`uid` and `version` are the ConfigMap's, empty before it exists; times are seconds since the epoch.
 
     `attempt` counts how often the same move was begun. `owners` are the controllers of the pods
-    that it disturbs, by uid, with their number.
+    that it disturbs, by uid, with their number. `bound` is the newest certificate when it was decided.
     """
 
     move: Move
@@ -110,6 +133,7 @@ class MoveRecord:
     extra_nodes: tuple[str, ...] = ()  # that had to be bought for its pods although none was planned
     reason: str = ""  # code
     message: str = ""
+    bound: PlanBound | None = None
     uid: str = ""
     version: str = ""
 

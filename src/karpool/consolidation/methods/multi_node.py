@@ -6,14 +6,20 @@ for a packing gives up after so many steps. Pods that topology restricts are lef
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations_with_replacement
+from collections.abc import Sequence
 
 import numpy as np
 
 from karpool.consolidation.methods.acceptance import accept_all
 from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult
+from karpool.consolidation.methods.new_node_sizes import (
+    HELD_MAX,
+    NodeMixes,
+    NodeSize,
+    held_by,
+    mixes_of,
+    smallest_sizes,
+)
 from karpool.consolidation.methods.replacement import cheapest_node, purchase_several
 from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.scoring import Floats
@@ -27,52 +33,20 @@ from karpool.consolidation.state.planning_state import (
     PlanningState,
 )
 from karpool.packing.relocation.exact import Room, exact_fit
-from karpool.packing.relocation.single_node import FittingTypes
 from karpool.packing.tables.columns import Bools, Int64s
 
 # How good these bounds are together is measured by `tests.consolidation.optimality` against an exact solver
 # (docs/benchmarks.md); none was tuned alone. Work grows with 2 ** GROUP subsets, times mixes, times pods.
 GROUP = 6  # nodes that are looked at together: 63 subsets
 GROUPS_MAX = 400  # groups looked at in one search; bounds clusters beyond 2,400 stuck nodes
-SIZES_MAX = 14  # sizes of new nodes; with up to three new nodes these give 680 mixes
 BINS_MAX = 24  # existing nodes that may receive pods: those with the most room
 MIXES_MAX = 24  # mixes of new nodes packed for one subset, the cheapest first
 # Packings tried for one group: 127 subsets of seven nodes with MIXES_MAX mixes each. One takes up to 2 ms.
 PACKINGS_MAX = 3048
-PODS_MAX = 120  # pods of one subset; beyond, packing exactly takes more steps than it may
+PODS_MAX = HELD_MAX - 1  # pods of one subset; beyond, packing exactly takes more steps than it may
 
 
-@dataclass(slots=True, eq=False)
-class _Size:
-    """A new node of one size: what it leaves to pods, which shapes it admits, what it costs."""
-
-    room: Room
-    admits: list[bool]  # by shape number of the problem
-    price: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Columns:
-    """Types of new nodes: what they leave to pods, which shapes they admit, prices, and when they were
-    found (shape, pool, type)."""
-
-    room: Int64s
-    admits: Bools
-    price: Floats
-    found: Int64s
-
-
-@dataclass(slots=True)
-class _Mixes:
-    """Every mix of up to so many sizes, by price."""
-
-    members: list[tuple[int, ...]] = field(default_factory=list)
-    prices: Floats = field(default_factory=lambda: np.zeros(0))
-    rooms: Int64s = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
-    holds: Int64s = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))  # pods of each shape
-
-
-_SizesByAsk = dict[tuple[object, ...], tuple[list[_Size], _Mixes]]
+_SizesByAsk = dict[tuple[object, ...], tuple[list[NodeSize], NodeMixes]]
 
 
 class MultiNode:
@@ -154,6 +128,9 @@ class _Problem:
         self._number = {shape: index for index, shape in enumerate(self._shapes)}
         self._resources = state.one_node.resources
         self._needs: list[Room] = [state.one_node.requests(shape).tolist() for shape in self._shapes]
+        self._need_rows: Int64s = np.array(self._needs, dtype=np.int64).reshape(
+            len(self._shapes), len(self._resources)
+        )
         self._amounts = [
             [(index, units) for index, units in enumerate(need) if units] for need in self._needs
         ]
@@ -161,8 +138,8 @@ class _Problem:
         self._costs = [float(state.costs[row]) for row in rows]
         self._read_bins()
         self._read_sizes()
-        self._bin_holds = self._holds(self._bin_free)
-        needs = np.array(self._needs, dtype=np.int64).reshape(len(self._shapes), len(self._resources))
+        self._bin_holds = held_by(self._bin_free, self._need_rows)
+        needs = self._need_rows
         self._as_large: Bools = np.all(needs[:, None, :] >= needs[None, :, :], axis=2)  # as the other
         self._asked: Int64s = np.array(
             [self._sum(demand) for demand in self._demands], dtype=np.int64
@@ -214,74 +191,20 @@ class _Problem:
         state = self._state
         most = sum(self._prices) if state.settings.replace else 0.0
         if most <= 0:
-            nothing: list[_Size] = []
-            self._sizes, self._mixes = nothing, self._mixed(nothing)
+            nothing: list[NodeSize] = []
+            self._sizes, self._mixes = (
+                nothing,
+                mixes_of(nothing, self._need_rows, state.settings.most_new_nodes),
+            )
             return
         one_node = state.one_node
         key = tuple(map(one_node.sort, self._shapes)), most, one_node.limits_left()
         remembered = self._known.get(key)
         if remembered is None:
-            sizes = self._smallest(most)
-            remembered = self._known[key] = sizes, self._mixed(sizes)
+            sizes = smallest_sizes(state, self._shapes, most)
+            mixes = mixes_of(sizes, self._need_rows, state.settings.most_new_nodes)
+            remembered = self._known[key] = sizes, mixes
         self._sizes, self._mixes = remembered
-
-    def _smallest(self, most: float) -> list[_Size]:
-        columns = self._launchable(most)
-        kept = list(_not_outdone(columns))
-        if len(kept) > SIZES_MAX:
-            kept = (
-                sorted(kept, key=lambda size: size.price / max(size.room[0], 1))[: SIZES_MAX - 4] + kept[:4]
-            )
-        return kept
-
-    def _launchable(self, most: float) -> "_Columns":
-        """Every type of every pool that holds one of the pods for less, as columns: in the order in which
-        shapes, pools and types find them, which decides between equals."""
-        shapes, one_node = range(len(self._shapes)), self._state.one_node
-        by_pool: dict[str, list[tuple[int, FittingTypes]]] = {}
-        for number, shape in enumerate(self._shapes):
-            for fitting in one_node.fitting({shape: 1}):
-                by_pool.setdefault(fitting.pool, []).append((number, fitting))
-        parts: list[_Columns] = []
-        for turn, launch in enumerate(one_node.launch):
-            count = launch.room.shape[1]
-            admits: Bools = np.zeros((len(shapes), count), dtype=np.bool_)
-            price: Floats = np.full(count, -np.inf)
-            for number, fitting in by_pool.get(launch.offer.pool.name, ()):
-                admits[number] = cheap = fitting.types & (fitting.worst < most)
-                price = np.where(cheap, np.maximum(price, fitting.cheapest), price)
-            chosen = np.flatnonzero(admits.any(axis=0))
-            first = admits[:, chosen].argmax(axis=0)
-            found = np.lexsort((chosen, first))
-            chosen, first = chosen[found], first[found]
-            room = np.minimum(launch.room[:, chosen], 2**60)
-            order = np.stack((first, np.full(len(chosen), turn), chosen))
-            parts.append(_Columns(room, admits[:, chosen], price[chosen], order))
-        return _joined(parts, len(self._resources), len(shapes))
-
-    def _mixed(self, sizes: Sequence[_Size]) -> _Mixes:
-        members: list[tuple[int, ...]] = [()]
-        for size in range(1, self._state.settings.most_new_nodes + 1 if sizes else 1):
-            members += combinations_with_replacement(range(len(sizes)), size)
-        prices = np.array([sum(sizes[each].price for each in mix) for mix in members])
-        rooms = np.zeros((len(members), len(self._resources)), dtype=np.int64)
-        holds = np.zeros((len(members), len(self._shapes)), dtype=np.int64)
-        of_sizes = np.array([size.room for size in sizes], dtype=np.int64).reshape(-1, len(self._resources))
-        held_by_sizes = self._holds(of_sizes)
-        for number, mix in enumerate(members):
-            for each in mix:
-                rooms[number] += of_sizes[each]
-                holds[number] += held_by_sizes[each]
-        order = np.argsort(prices, kind="stable")
-        chosen = [members[index] for index in order.tolist()]
-        return _Mixes(chosen, prices[order], rooms[order], holds[order])
-
-    def _holds(self, rooms: Int64s) -> Int64s:
-        """By node and shape: how many pods of it fit, labels aside."""
-        needs = np.array(self._needs, dtype=np.int64).reshape(1, len(self._shapes), len(self._resources))
-        fits = np.where(needs > 0, np.maximum(rooms, 0)[:, None, :] // np.maximum(needs, 1), PODS_MAX + 1)
-        held: Int64s = np.minimum(fits.min(axis=2, initial=PODS_MAX + 1), PODS_MAX + 1)
-        return held
 
     # Solving
 
@@ -318,7 +241,7 @@ class _Problem:
         costs = _sums(chosen, self._costs)
         order = np.lexsort((costs, -saved))
         order = order[saved[order] > CENT]
-        members = [tuple(np.flatnonzero(each).tolist()) for each in chosen[order]]
+        members = [tuple(np.flatnonzero(subset).tolist()) for subset in chosen[order]]
         return list(zip(saved[order].tolist(), costs[order].tolist(), members, strict=True))
 
     def _is_within_budgets(self, chosen: Int64s) -> Bools:
@@ -375,8 +298,8 @@ class _Problem:
             places = exact_fit(
                 items,
                 self._amounts,
-                [self._bin_room[index] for index in stays] + [self._sizes[each].room for each in mix],
-                [self._bin_admits[index] for index in stays] + [self._sizes[each].admits for each in mix],
+                [self._bin_room[index] for index in stays] + [self._sizes[size].room for size in mix],
+                [self._bin_admits[index] for index in stays] + [self._sizes[size].admits for size in mix],
             )
             if places is not None:
                 drafts = self._drafts(members, items, places, stays)
@@ -496,27 +419,3 @@ def _sums(chosen: Int64s, values: Sequence[float]) -> Floats:
     for index, value in enumerate(values):
         sums = np.where(chosen[:, index] == 1, sums + value, sums)
     return sums
-
-
-def _joined(parts: Sequence[_Columns], resources: int, shapes: int) -> _Columns:
-    """By price and then room; among equals as they were found."""
-    if not parts:
-        nothing = np.zeros((resources, 0), dtype=np.int64)
-        return _Columns(nothing, np.zeros((shapes, 0), dtype=np.bool_), np.zeros(0), nothing)
-    room = np.concatenate([part.room for part in parts], axis=1)
-    admits = np.concatenate([each.admits for each in parts], axis=1)
-    price = np.concatenate([each.price for each in parts])
-    found = np.concatenate([each.found for each in parts], axis=1)
-    order = np.lexsort((*found[::-1], *(-room)[::-1], price))
-    return _Columns(room[:, order], admits[:, order], price[order], found[:, order])
-
-
-def _not_outdone(columns: _Columns) -> Iterator[_Size]:
-    """Those of which none before, at most as dear, is at least as large and as open."""
-    room, admits = columns.room, columns.admits
-    left: Bools = np.ones(len(columns.price), dtype=np.bool_)
-    while left.any():
-        first = int(left.argmax())
-        yield _Size(room[:, first].tolist(), admits[:, first].tolist(), float(columns.price[first]))
-        smaller = (room <= room[:, first, None]).all(axis=0)
-        left &= ~(smaller & (admits[:, first, None] | ~admits).all(axis=0))

@@ -30,7 +30,7 @@ class Receivers:
         self._state = state
 
     def compute_moves(self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult) -> None:
-        """Of these rows, those that received pods and that nothing else holds."""
+        """Of these rows, those that received pods. None of them may hold room for pods that wait."""
         state = self._state
         for _ in range(ROUNDS_MAX):
             went = 0
@@ -38,7 +38,7 @@ class Receivers:
             for row in rows:
                 if deadline.is_over:
                     return
-                if state.gone[row] or state.occupied[row] or not sent.get(row):
+                if state.gone[row] or not sent.get(row):
                     continue
                 if state.permission.refusal(self.reason, {state.pool_of[row]: 1}):
                     continue

@@ -130,7 +130,6 @@ class PlanningState:
         self.tries_left = BOUND_TRIES_MAX
         self._overlay: tuple[list[tuple[int, int, int]], Room] | None = None
         self._make_room_for_others()
-        self.occupied: Bools = self.receives.copy()  # by pods that no move of the plan sends there
 
     # What is there
 

@@ -149,6 +149,12 @@ def _why(record: MoveRecord) -> Iterator[str]:
         move.disturbed, "pod"
     )
     yield from scores(move.verdict)
+    if record.bound is not None:
+        bound = record.bound
+        yield (
+            f"plans of that time saved ${bound.planned_per_hour:.4f} per hour; "
+            f"no plan could have saved more than ${bound.possible_per_hour:.4f}"
+        )
     if move.new_nodes:
         yield f"it buys {', '.join(map(new_node, move.new_nodes))}"
     if record.realised is not None:
