@@ -6,6 +6,7 @@ import pytest
 
 from karpool.model.kubernetes.api_resources import (
     DEPLOYMENTS,
+    EVENTS,
     NODEPOOLS,
     PROPAGATIONPOLICIES,
     RESOURCEBINDINGS,
@@ -60,6 +61,38 @@ def test_room_that_appears_is_used_within_two_seconds(appears, waited):
             return fleet.clock.monotonic() - begun
 
     assert run_manual(story()) <= WAKING_SECONDS
+
+
+@pytest.mark.long
+def test_stock_that_is_back_is_used_within_two_seconds_of_the_probe():
+    """A launch failed, so the pool counts for nothing for five minutes; then one node of it is offered."""
+
+    async def story():
+        spec = ClusterSpec(name="m1", objects=[pool("general", limits={"cpu": "100"}, type=["m5.large"])])
+        file = FleetFile(clusters=[spec], karmada=KarmadaSpec())
+        async with EmbeddedFleet(file, LoopClock()) as fleet:
+            add_controllers(fleet, CONTROLLERS)
+            member = fleet.clusters["m1"]
+            local = member.embedded.client("people")
+            empty = member.cloud.stock_out("m5.large")
+            await local.create(DEPLOYMENTS, deployment("tries", 1, cpu="900m"))
+
+            async def failed():
+                events = (await local.list(EVENTS)).items
+                return any(event["reason"] == "InsufficientCapacityError" for event in events)
+
+            await until(failed)
+            begun = fleet.clock.monotonic()
+            await local.patch(DEPLOYMENTS, "tries", {"spec": {"replicas": 0}}, namespace="default")
+            people = fleet.karmada.client("people")
+            await people.create(PROPAGATIONPOLICIES, policy("m1", scheduling=AGGREGATED))
+            await people.create(DEPLOYMENTS, deployment("web", 1, cpu="900m"))
+            await until(lambda: says(people, "False"))
+            empty.left = 100
+            await until(lambda: says(people, "True"))
+            return fleet.clock.monotonic() - begun
+
+    assert 290 <= run_manual(story()) <= 300 + WAKING_SECONDS
 
 
 async def says(people, status):
