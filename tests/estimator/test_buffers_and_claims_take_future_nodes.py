@@ -36,12 +36,12 @@ class World:
     def put(self, kind, struct, raw):
         self.told.put(kind, decode(raw, struct) if struct else raw)
 
-    def buffer(self, replicas, cpu="4", **spec):
+    def buffer(self, replicas, cpu="4", name="spare", **spec):
         containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
         template = {"template": {"spec": {"containers": containers}}}
-        self.put(kinds.POD_TEMPLATES, None, {"metadata": {"name": "big", "namespace": "shop"}, **template})
-        spec = {"podTemplateRef": {"name": "big"}, "replicas": replicas, **spec}
-        raw = {"metadata": {"name": "spare", "namespace": "shop"}, "spec": spec}
+        self.put(kinds.POD_TEMPLATES, None, {"metadata": {"name": name, "namespace": "shop"}, **template})
+        spec = {"podTemplateRef": {"name": name}, "replicas": replicas, **spec}
+        raw = {"metadata": {"name": name, "namespace": "shop"}, "spec": spec}
         self.put(kinds.CAPACITY_BUFFERS, CapacityBuffer, raw)
 
     def asked(self, request, assumed=()):
@@ -67,6 +67,9 @@ def test_whoever_comes_has_a_buffers_room_on_nodes_that_are_there():
     """The autoscaler brings another node for the buffer then: together it is as much as before."""
     world = World()
     world.buffer(3)
+    for name in ("a", "b", "c"):
+        world.told.put(kinds.NODECLAIMS, claim(name, launched=False))
+        assert world.replicas(cpu="1") == 28
     for name in ("a", "b", "c"):
         world.told.put(kinds.NODECLAIMS, claim(name))
         assert world.replicas(cpu="1") == 28
@@ -96,6 +99,20 @@ def test_beside_a_buffer_a_promise_costs_what_was_promised(promised):
     world = World()
     world.buffer(3)
     assert world.replicas(promised, cpu="1") == max(0, 28 - promised)
+
+
+def test_of_several_buffers_the_largest_pods_are_placed_first():
+    """Three and one, two and two: a node that is there and one of two new ones hold them."""
+    world = World(nodes=3)
+    world.told.put(kinds.NODECLAIMS, claim("a", registered=True, initialized=True))
+    world.told.put(kinds.NODES, node("a", initialized=True))
+    small = pod("small", "a")
+    small["spec"]["containers"][0]["resources"]["requests"] = {"memory": "1Gi"}
+    world.told.put(kinds.PODS, small)  # who asks for all memory of a node does not fit there
+    for name, replicas, cpu in (("one", 1, "1"), ("pair", 2, "2"), ("third", 1, "3")):
+        world.buffer(replicas, cpu, name=name)
+
+    assert world.replicas(cpu="4", memory="16Gi") == 1
 
 
 def test_sets_leave_the_buffer_its_nodes():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from karpool.model.kubernetes.api_resources import DEPLOYMENTS, NODEPOOLS, REPLICASETS
+from karpool.model.kubernetes.api_resources import NODEPOOLS, STATEFULSETS
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.object_loader import restore_objects
 from tests.estimator.serving import serving
@@ -58,11 +58,11 @@ def claim(made, *, age, cpu="2", launched=True, registered=False):
 )
 async def test_replicas_whose_node_is_coming_are_left_until_it_is_overdue(reached, left):
     made = await world()
-    owner = await made.workload(REPLICASETS, "web-1", await made.workload(DEPLOYMENTS, "web"))
-    await made.add(*(waiting(made, f"web-{number}", owner, labels={"app": "web"}) for number in range(3)))
+    owner = await made.workload(STATEFULSETS, "web")
+    await made.add(*(waiting(made, f"web-{number}", owner) for number in range(3)))
     await made.create(NODEPOOLS, pool("general", type=["m5.large"]))
     if reached is not None:
         restore_objects(made.server, [claim(made, **reached)])
     for _ in range(2):  # nothing is remembered: the second estimator says the same
         async with serving(made.transport, **FLAGS) as estimator:
-            assert await estimator.unschedulable(FIVE_MINUTES, **named(DEPLOYMENTS, "web")) == left
+            assert await estimator.unschedulable(FIVE_MINUTES, **named(STATEFULSETS, "web")) == left

@@ -68,8 +68,8 @@ def test_stock_that_is_back_is_used_within_two_seconds_of_the_probe():
     """A launch failed, so the pool counts for nothing for five minutes; then one node of it is offered."""
 
     async def story():
-        spec = ClusterSpec(name="m1", objects=[pool("general", limits={"cpu": "100"}, type=["m5.large"])])
-        file = FleetFile(clusters=[spec], karmada=KarmadaSpec())
+        general = pool("general", limits={"cpu": "100"}, type=["m5.large"], capacity=["on-demand"])
+        file = FleetFile(clusters=[ClusterSpec(name="m1", objects=[general])], karmada=KarmadaSpec())
         async with EmbeddedFleet(file, LoopClock()) as fleet:
             add_controllers(fleet, CONTROLLERS)
             member = fleet.clusters["m1"]

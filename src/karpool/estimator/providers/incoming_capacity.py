@@ -25,13 +25,15 @@ from karpool.packing.tables.room import PodPlacement, Room
 class ProviderState:
     """`rows` are what those who wait have left; `plan` has new nodes for those who found no room there.
 
-    `failed` are pools that do not count. `ahead` is what is promised to others of the shape that is asked
-    about, and comes first on new nodes.
+    `hoped` are machines that are not launched yet, with what those who wait leave of them: nobody is promised
+    any of that, but buffers are kept there. `failed` are pools that do not count. `ahead` is what is promised
+    to others of the shape that is asked about, and comes first on new nodes.
     """
 
     new: NewNodeCapacity
     coming: Sequence[ExpectedNode]
     rows: Room
+    hoped: Room
     plan: NodePlan
     failed: Mapping[str, LaunchFailure]
     ahead: int = 0
@@ -99,9 +101,12 @@ def after_others(
     probe = state.probe.copy() if state.probe is not None else None
     promised = dict(unserved)
     alike = promised.pop(asked, 0) if asked is not None else 0
-    for others in (promised, buffers):
+    hoped = NodeFilling(state.hoped, topology=False)
+    for others, fillings in ((promised, [filling]), (buffers, [hoped, filling])):
         for shape in sorted(others, key=largest_first):
-            rest = others[shape] - (filling.place(Group(shape, others[shape])) if rows.n else 0)
+            rest = others[shape]
+            for nodes in fillings:
+                rest -= nodes.place(Group(shape, rest)) if rest else 0
             rest -= plan.place(shape, rest)
             if probe is not None and rest:
                 probe.place(shape, rest)

@@ -226,8 +226,10 @@ class KarpenterProvider:
                 probe.place(demand.shape, demand.pods)
         self._tell(now)
         launched = [node for node in coming if node.launched]
-        rows = filling.snapshot().without([node.row.name for node in coming if not node.launched])
-        return ProviderState(new.capacity, launched, rows, plan, failed, probe=probe)
+        left = filling.snapshot()
+        rows = left.without([node.row.name for node in coming if not node.launched])
+        hoped = left.without([node.row.name for node in launched])
+        return ProviderState(new.capacity, launched, rows, hoped, plan, failed, probe=probe)
 
     def _compiled(
         self, snapshot: Snapshot, stock: tuple[StockOut, ...], known: "_Compiled | None"
