@@ -5,6 +5,7 @@ users may give; `unpack` makes a Catalogue of one region.
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import msgspec
 
@@ -191,15 +192,14 @@ def _row(columns: Mapping[str, list[int]], position: int) -> Resources:
 
 
 def _prices(names: list[str], region: PackedRegion) -> PriceList:
+    _check_prices(names, region.on_demand, "")
+    _check_prices(names, region.spot_median, "")
     spot: dict[str, dict[str, float]] = {}
     for zone_id, prices in region.spot.items():
+        _check_prices(names, prices, f".{zone_id}")
         for name, price in zip(names, prices, strict=True):
             if price is not None:
-                spot.setdefault(name, {})[zone_id] = _checked(price, f"{name}.{zone_id}")
-    for column in (region.on_demand, region.spot_median):
-        for name, price in zip(names, column, strict=True):
-            if price is not None:
-                _checked(price, name)
+                spot.setdefault(name, {})[zone_id] = price
     if region.sold is None:
         sold = {name: frozenset(zones) for name, zones in spot.items()}
     else:
@@ -221,10 +221,15 @@ def _prices(names: list[str], region: PackedRegion) -> PriceList:
     )
 
 
-def _checked(price: float, path: str) -> float:
-    if 0 <= price < float("inf"):  # the usual case, a hundred thousand times
-        return price
-    try:
-        return checked_price(price)
-    except Invalid as error:
-        raise error.at(path) from None
+def _check_prices(names: list[str], prices: Sequence[float | None], ending: str) -> None:
+    """Without a call per price: there are tens of thousands."""
+    wrong = [
+        (name, price)
+        for name, price in zip(names, prices, strict=True)
+        if price is not None and not 0 <= price < inf
+    ]
+    for name, price in wrong:
+        try:
+            checked_price(price)
+        except Invalid as error:
+            raise error.at(f"{name}{ending}") from None
