@@ -1,6 +1,7 @@
 """Against a real HTTPS server: certificates, tokens, plugins, rotation."""
 
 import asyncio
+import base64
 import datetime
 import os
 import stat
@@ -10,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 from aiohttp import web
 
 from karpool.kube.api.client import Client
 from karpool.kube.config.exec_plugin import run_plugin
-from karpool.kube.config.kubeconfig import ClusterConfig, DataOrFile, KubeUser
+from karpool.kube.config.kubeconfig import ClusterConfig, DataOrFile, KubeUser, load, load_contexts
 from karpool.kube.config.kubeconfig_file import ExecEnv, ExecSpec
 from karpool.kube.errors import ApiUnreachable, ConfigError, Denied, Rejected, ServerFault
 from karpool.kube.transport.http import HttpTransport, _proxy_of_environment
@@ -94,6 +96,44 @@ async def test_a_rotated_token_file_is_noticed(tmp_path):
         await client.server_version()
 
         assert server.authorizations == ["Bearer first", "Bearer second", "Bearer second"]
+
+
+def kubeconfig_of(path, server, token):
+    """Written as kubelet writes a Secret: in place of the one before."""
+    certificate = base64.b64encode(AUTHORITY.pem).decode()
+    cluster = {"server": server, "certificate-authority-data": certificate}
+    config = {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "north", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "north",
+    }
+    fresh = path.with_name("fresh")
+    fresh.write_text(yaml.safe_dump(config))
+    fresh.replace(path)
+
+
+@pytest.mark.parametrize("read", [load, lambda path: load_contexts(path)[0]], ids=["one", "a fleet"])
+async def test_a_token_that_is_renewed_inside_a_kubeconfig_counts_with_the_next_request(tmp_path, read):
+    path, clock = tmp_path / "kubeconfig", SettableClock()
+    async with serving(AUTHORITY) as server:
+        kubeconfig_of(path, server.url, "first")
+        async with Client(HttpTransport(read(path), clock, env={}), clock, retry=NEVER) as client:
+            await client.server_version()
+            kubeconfig_of(path, server.url, "second")
+            await client.server_version()
+            path.write_text("{")  # half written
+            await client.server_version()
+            kubeconfig_of(path, "https://elsewhere:6443", "for somebody else")
+            await client.server_version()
+            path.unlink()
+            await client.server_version()
+            kubeconfig_of(path, server.url, "third")
+            await client.server_version()
+
+            assert server.authorizations == [
+                f"Bearer {token}" for token in ("first", "second", "second", "second", "second", "third")
+            ]
 
 
 async def test_a_token_file_with_an_unchanged_time_stamp_is_read_again_after_a_minute(tmp_path):

@@ -2,20 +2,25 @@
 
 `current` gives what the next request should carry. Files are read again when
 they change, and at least once a minute; plugins are asked again when their
-answer expires or the server refuses it. Nothing here is ever logged.
+answer expires or the server refuses it. What a kubeconfig says of the user is taken over when the file
+is written anew. No secret is ever logged.
 """
 
 import asyncio
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import structlog
 
 from karpool.kube.bounded_input import CREDENTIAL_LIMIT, read_bounded
 from karpool.kube.clock import Clock
 from karpool.kube.config.exec_plugin import ExecCredential, run_plugin
-from karpool.kube.config.kubeconfig import ClusterConfig, DataOrFile
+from karpool.kube.config.kubeconfig import ClusterConfig, DataOrFile, KubeUser
 from karpool.kube.errors import ConfigError
 
+log = structlog.get_logger(__name__)
 REREAD_SECONDS = 60.0  # a projected token lives an hour; kubelets replace it after 80 % of that
 EXPIRY_MARGIN = 10.0  # ask again a little before the end, so that a request in flight still passes
 
@@ -28,6 +33,19 @@ class RequestIdentity:
     certificate: bytes = b""
     key: bytes = field(default=b"", repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)  # to be struck out of anything shown
+
+
+def _stamps(files: Sequence[Path]) -> tuple[tuple[int, int, int] | None, ...]:
+    """Others whenever a file was written; None for one that is not there."""
+    stamps: list[tuple[int, int, int] | None] = []
+    for path in files:
+        try:
+            status = path.stat()
+        except OSError:
+            stamps.append(None)
+        else:
+            stamps.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(stamps)
 
 
 class RotatingFile:
@@ -71,16 +89,14 @@ class DataOrFileReader:
 class KubeCredentials:
     def __init__(self, config: ClusterConfig, clock: Clock) -> None:
         self._config = config
-        self._user = config.user
         self._clock = clock
-        self._certificate = DataOrFileReader(self._user.certificate, clock)
-        self._key = DataOrFileReader(self._user.key, clock)
-        self._token_file = RotatingFile(self._user.token_file, clock) if self._user.token_file else None
-        self._from_plugin: ExecCredential | None = None
+        self._stamps = _stamps(config.files)
+        self._use(config.user)
         self._asking = asyncio.Lock()  # a hundred requests start one plugin, not a hundred
 
     async def current(self) -> RequestIdentity:
         """Raises ConfigError when credentials cannot be obtained."""
+        self._see_kubeconfig()
         token, certificate, key = self._token(), self._certificate.read(), self._key.read()
         if self._user.plugin is not None:
             answer = await self._plugin_answer()
@@ -98,6 +114,31 @@ class KubeCredentials:
         return RequestIdentity(
             tuple(headers), certificate, key, tuple(secret for secret in secrets if secret)
         )
+
+    def _use(self, user: KubeUser) -> None:
+        self._user, clock = user, self._clock
+        self._certificate = DataOrFileReader(user.certificate, clock)
+        self._key = DataOrFileReader(user.key, clock)
+        self._token_file = RotatingFile(user.token_file, clock) if user.token_file else None
+        self._from_plugin: ExecCredential | None = None
+
+    def _see_kubeconfig(self) -> None:
+        """A user that was written anew takes the place of the one before; one that cannot be read does not,
+        nor one of another server, which has not to see what is for this one."""
+        stamps = _stamps(self._config.files)
+        if stamps == self._stamps or self._config.read_again is None or None in stamps:
+            return
+        self._stamps = stamps
+        try:
+            config = self._config.read_again()
+        except (ConfigError, OSError) as error:
+            log.warning("kubeconfig was not read again; the user before holds", reason=str(error))
+            return
+        if config.server != self._config.server:
+            log.warning("kubeconfig names another server; restart to use it", cluster=self._config.name)
+        elif config.user != self._user:
+            self._use(config.user)
+            log.info("kubeconfig was read again", cluster=self._config.name)
 
     def refused(self, identity: RequestIdentity) -> bool:
         """The server answered 401 to `identity`: is there any hope in asking for another?"""

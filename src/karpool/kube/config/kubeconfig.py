@@ -8,8 +8,8 @@ Messages name the file, context, cluster or user at fault and what to do.
 
 import ipaddress
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
@@ -77,6 +77,9 @@ class ClusterConfig:
     proxy_url: str = field(default="", repr=False)  # may hold a password
     user: KubeUser = KubeUser()
     exec_config: Any = None  # extension for exec plugins, passed through
+    # The files that this is from, and how to read them again: tokens in a kubeconfig are renewed, too.
+    files: tuple[Path, ...] = field(default=(), compare=False)
+    read_again: "Callable[[], ClusterConfig] | None" = field(default=None, compare=False, repr=False)
 
 
 def load(
@@ -95,8 +98,7 @@ def load(
     if path is not None and not present:
         raise ConfigError(f"{prefix}{_not_a_file(path)}")
     if present:
-        merged = merge([read_file(file, prefix) for file in present])
-        return _Chooser(merged, prefix).choose(context, cluster)
+        return _chosen(present, prefix, context, cluster)
     if env.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(env, service_account, name=cluster)
     tried = ", ".join(str(file) for file in files) or "nothing"
@@ -110,8 +112,14 @@ def load_contexts(path: Path) -> list[ClusterConfig]:
     """One cluster per context of a file, under the context's name. Raises ConfigError."""
     if not path.is_file():
         raise ConfigError(_not_a_file(path))
-    merged = merge([read_file(path, "")])
-    return [_Chooser(merged, f"cluster {name}: ").choose(name, name) for name in merged.contexts]
+    names = merge([read_file(path, "")]).contexts
+    return [_chosen([path], f"cluster {name}: ", name, name) for name in names]
+
+
+def _chosen(files: Sequence[Path], prefix: str, context: str, cluster: str) -> ClusterConfig:
+    merged = merge([read_file(file, prefix) for file in files])
+    config = _Chooser(merged, prefix).choose(context, cluster)
+    return replace(config, files=tuple(files), read_again=lambda: _chosen(files, prefix, context, cluster))
 
 
 def contexts(
