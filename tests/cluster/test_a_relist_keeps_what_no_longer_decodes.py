@@ -32,8 +32,9 @@ ASKING = {
 }
 
 
-async def relisted(cluster: Cluster, **changes: object) -> None:
-    """What the cluster knows once the pod was listed as it should be, and then with these changes."""
+async def relisted(cluster: Cluster, **changes: object) -> dict[str, int]:
+    """What the cluster knows once the pod was listed as it should be, and then with these changes; the answer
+    is what /metrics counts."""
     server = TinyServer()
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
     server.put("/api/v1/nodes/n", status={"allocatable": amounts})
@@ -50,8 +51,10 @@ async def relisted(cluster: Cluster, **changes: object) -> None:
     server.compact()
     server.fault = lambda request: None
     await asyncio.sleep(300)
+    counts = informers.unreadable()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+    return counts
 
 
 BROKEN = {
@@ -65,7 +68,7 @@ BROKEN = {
 @pytest.mark.parametrize("asking", ASKING)
 def test_it_is_kept_named_and_counted(asking, broken):
     cluster = Cluster(ASKING[asking])
-    virtually(relisted(cluster, **BROKEN[broken]))
+    assert virtually(relisted(cluster, **BROKEN[broken])) == {"Node": 0, "Pod": 1}
     snapshot = cluster.snapshot(0.0)
     assert dict(snapshot.facts.blocked) == {"n": 1}
     assert any("team/web" in problem for problem in snapshot.problems)

@@ -115,11 +115,23 @@ class TestCapacityBuffers:
             plan = plan_consolidation(cluster.view(), PlanSettings(replace=False), NOW)
             assert [move.kind for move in plan.moves] == kinds_of_moves
 
-    def test_other_strategies_and_missing_templates_keep_no_room(self):
+    def test_other_strategies_keep_no_room(self):
         assert reasons(self.with_buffer(provisioningStrategy="example.com/standby"))[0] == [("empty",)]
+
+    def test_what_a_buffer_without_its_template_needs_cannot_be_told(self):
         cluster = self.with_buffer(podTemplateRef={"name": "gone"})
+        assert reasons(cluster)[1]["empty"] == "buffer_unreadable"
+        said = "spec.podTemplateRef.name: 'gone': PodTemplate team/gone does not exist; create it"
+        assert said in " ".join(map(str, cluster.cluster.snapshot().problems))
+
+    def test_unless_its_controller_has_said_that_it_keeps_no_room(self):
+        refused = [{"type": "ReadyForProvisioning", "status": "False", "reason": "PodTemplateNotFound"}]
+        cluster = self.with_buffer()
+        spec = {"podTemplateRef": {"name": "gone"}, "replicas": 1}
+        raw = {"metadata": {"name": "b"}, "spec": spec, "status": {"conditions": refused}}
+        cluster.tell(kinds.CAPACITY_BUFFERS, "team", "b", raw)
         assert reasons(cluster)[0] == [("empty",)]
-        assert "does not exist" in " ".join(cluster.cluster.snapshot().problems)
+        assert "its controller keeps no room for it" in " ".join(cluster.cluster.snapshot().problems)
 
     @pytest.mark.parametrize(
         "spec",

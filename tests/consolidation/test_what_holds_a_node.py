@@ -209,6 +209,20 @@ BAD = [
         "team/headroom: spec.limits.cpu: 'many':",
     ),
     (
+        "buffer",
+        "CapacityBuffer",
+        {"podTemplateRef": {"name": "gone"}, "replicas": 1},
+        "team/headroom: spec.podTemplateRef.name: 'gone': PodTemplate team/gone does not exist; create it",
+    ),
+    (
+        "buffer",
+        "CapacityBuffer",
+        {"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "gone"}, "percentage": 10},
+        "team/headroom: spec.scalableRef.name: 'gone': Deployment team/gone does not exist; create it",
+    ),
+    ("buffer", "CapacityBuffer", {**BUFFER, "replicas": "two"}, "team/headroom: spec.replicas"),
+    ("buffer", "CapacityBuffer", {**BUFFER, "replicas": 10**6}, "team/headroom: spec.replicas: 1000000:"),
+    (
         "overlay-contradicts-itself",
         "NodeOverlay",
         {"price": "-1"},
@@ -248,6 +262,15 @@ BAD = [
     ),
     ("threshold", "NodePool", {"consolidationThreshold": 2, "budgets": [{"nodes": "many%"}]}, "many%"),
     ("threshold", "NodePool", {"consolidationThreshold": 2, "budgets": [{"nodes": "-1"}]}, "-1"),
+    ("threshold", "NodePool", {"consolidationThreshold": True}, "consolidationThreshold: True: must be"),
+    ("threshold", "NodePool", {"consolidationThreshold": [2]}, "consolidationThreshold: [2]: must be"),
+    ("threshold", "NodePool", {"consolidationThreshold": 10**30}, "must be a whole number from 1 to 3"),
+    ("overlay-contradicts-itself", "NodeOverlay", {"weight": -1}, "spec.weight: -1:"),
+    ("overlay-contradicts-itself", "NodeOverlay", {"weight": "much"}, "spec.weight"),
+    ("overlay-contradicts-itself", "NodeOverlay", {"price": "inf"}, "spec.price: 'inf':"),
+    ("overlay-contradicts-itself", "NodeOverlay", {"price": []}, "spec.price"),
+    ("overlay-contradicts-itself", "NodeOverlay", {"priceAdjustment": "10%"}, "spec.priceAdjustment: '10%':"),
+    ("overlay-contradicts-itself", "NodeOverlay", {"capacity": {"example.com/x": "-1"}}, "example.com/x"),
 ]
 
 

@@ -201,6 +201,12 @@ class Cluster:
             self._latest_facts = key, self._facts(room, joined, claims)
         return self._latest_facts[1]
 
+    def unreadable(self, kind: ClusterKind) -> int:
+        """How many objects of a kind are there and were not understood."""
+        if kind == kinds.PODS:
+            return self.room.unreadable_pods  # of other kinds no more are remembered than can be shown
+        return sum(problem.kind == kind.resource.kind for problem in self.problems)
+
     @property
     def kept_pods(self) -> Mapping[ObjectKey, Pod]:
         """As they are now, without the cost of a snapshot; so `held`."""

@@ -163,6 +163,10 @@ class ClusterRoom:
         return self._unreadable.per_node
 
     @property
+    def unreadable_pods(self) -> int:
+        return len(self._unreadable)
+
+    @property
     def complete(self) -> bool:
         """Whether it is known of every pod on which node it is."""
         return not self._unreadable.somewhere

@@ -1,8 +1,8 @@
 """CapacityBuffers and what they are made of: pods that are not there, and for which room is kept.
 
-A buffer that names a template or workload which does not exist stands for no pods, as its controller sees it,
-and is said to. One that cannot be understood, or whose pods cannot be told, may need any room where pods of
-its namespace run: it is `unclear`.
+One that cannot be understood, or whose pods cannot be told, may need any room where pods of its namespace
+run: it is `unclear`. So is one that names a template or workload which does not exist, unless its controller
+has said in its status that it keeps no room for it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -91,7 +91,8 @@ class BufferStore:
                 problems.append(f"{name}: {error}")
                 continue
             except Invalid as error:
-                unclear.append(UnclearBuffer(key.namespace, f"{name}: {error}"))
+                why = str(error) if error.path else error.reason
+                unclear.append(UnclearBuffer(key.namespace, f"{name}: {why}"))
                 continue
             for number, shape in enumerate(virtual):
                 # No pod has such a name.
@@ -129,7 +130,12 @@ class BufferStore:
                 raise Invalid("spec.scalableRef.kind", kind, why)
         template = self._templates.get((kind, ObjectKey(namespace, name)))
         if template is None:
-            raise _NoTemplate(f"{kind} {namespace}/{name} does not exist; the buffer stands for no pods")
+            missing = f"{kind} {namespace}/{name} does not exist"
+            missing += ", or has no replicas" if kind == "ReplicaSet" else ""
+            if buffer.is_refused:
+                raise _NoTemplate(f"{missing}; its controller keeps no room for it")
+            field = "spec.podTemplateRef.name" if spec.pod_template_ref else "spec.scalableRef.name"
+            raise Invalid(field, name, f"{missing}; create it, or delete the buffer")
         if template.shape is None:
             raise Invalid("", "", f"{kind} {namespace}/{name}: {template.problem}")
         return template

@@ -20,6 +20,10 @@ class ClusterSink:
         self._cluster, self._kind, self._clock = cluster, kind, clock
         self.takes_whole_kind = kind.unreadable is Unreadable.CLOSES_DEVICES
 
+    def unreadable(self) -> int:
+        """Objects of the kind that are there and were not understood, decoded or not."""
+        return self._cluster.unreadable(self._kind)
+
     def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
         self._cluster.apply(self._kind, changes, self._clock.now())
 

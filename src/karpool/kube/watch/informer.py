@@ -102,6 +102,10 @@ class Informer(Generic[T]):
 
     # Listening
 
+    @property
+    def sinks(self) -> Sequence[ChangeSink[T]]:
+        return self._sinks
+
     def add_sink(self, sink: ChangeSink[T]) -> None:
         """A sink that comes late is first told of the objects kept so far (none with `keep=False`)."""
         self._sinks.append(sink)

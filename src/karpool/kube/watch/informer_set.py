@@ -137,10 +137,14 @@ class InformerSet:
         ]
 
     def unreadable(self) -> dict[str, int]:
-        """By kind: objects that are there and cannot be decoded."""
+        """By kind: objects that are there and cannot be decoded, or were not understood by who was told."""
         counts: Counter[str] = Counter()
         for informer in self.informers:
             counts[informer.resource.kind] += len(informer.unreadable)  # 0 is said, too
+        for informer in self.informers:
+            for sink in informer.sinks:
+                if hasattr(sink, "unreadable"):
+                    counts[informer.resource.kind] = max(counts[informer.resource.kind], sink.unreadable())
         return dict(counts)
 
     @property

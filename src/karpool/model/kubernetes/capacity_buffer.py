@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 from karpool.model import resources
 from karpool.model.errors import Invalid
-from karpool.model.kubernetes.meta import Int32, Wire, WireObject
+from karpool.model.kubernetes.meta import Condition, Int32, Wire, WireObject, condition
 from karpool.model.kubernetes.pod import QuantityMap
 
 ACTIVE_CAPACITY = "buffer.x-k8s.io/active-capacity"  # also where no strategy is named
+READY_FOR_PROVISIONING = "ReadyForProvisioning"
 # Of one buffer. More are no buffer but a mistake, and take the time of whoever plans.
 PODS_MAX = 5000
 
@@ -41,6 +42,7 @@ class CapacityBufferStatus(Wire, frozen=True):
 
     replicas: Int32 | None = None
     pod_template_ref: TemplateReference | None = None
+    conditions: list[Condition] | None = None
 
 
 class CapacityBuffer(WireObject, frozen=True):
@@ -51,6 +53,12 @@ class CapacityBuffer(WireObject, frozen=True):
     def keeps_room(self) -> bool:
         """Whether it stands for pods; other strategies keep something else ready."""
         return self.spec.provisioning_strategy in (None, "", ACTIVE_CAPACITY)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether its controller has said that it keeps no room for it as it is."""
+        ready = condition(self.status.conditions, READY_FOR_PROVISIONING)
+        return ready is not None and ready.status == "False"
 
 
 def check_buffer(buffer: CapacityBuffer) -> None:
