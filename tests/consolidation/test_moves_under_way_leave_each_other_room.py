@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster import kinds
 from karpool.consolidation.execution import in_flight_view
 from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.consolidation.planning.plan import Move, MoveKind
@@ -64,6 +65,22 @@ def one_goes_one_is_replaced(**pool: object) -> tuple[BuiltCluster, Move, Move]:
     (replaced,) = plan_consolidation(seen, now=NOW).moves
     assert (replaced.kind, replaced.names) == (MoveKind.REPLACE, ("large",))
     return cluster, goes, replaced
+
+
+@pytest.mark.parametrize(
+    ("phase", "code"), [(MovePhase.WAITING, "changed"), (MovePhase.CORDONING, ""), (MovePhase.DELETING, "")]
+)
+def test_a_node_that_emptied_once_its_move_has_begun_goes_all_the_same(phase: MovePhase, code: str) -> None:
+    cluster = BuiltCluster()
+    cluster.pool()
+    cluster.node("stays", annotations=HELD)
+    cluster.pod("busy", "stays", cpu=1000)
+    cluster.node("spare")
+    cluster.pod("web", "spare", cpu=1000)
+    (move,) = plan_consolidation(cluster.view(), now=NOW).moves
+    assert objections(cluster, begun(cluster, move, phase)) == [""]
+    cluster.gone(kinds.PODS, "team", "web")
+    assert objections(cluster, begun(cluster, move, phase)) == [code]
 
 
 class TestPodsMeantForANodeToCome:

@@ -6,6 +6,7 @@ objects in a living cluster is in `test_what_holds_a_node_in_a_living_cluster`.
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from karpool.cli.cluster_source import ClusterOptions
 from karpool.cli.inspect.plan import PlannedCluster, load_planned_cluster
 from karpool.cli.main import run
 from karpool.consolidation.execution.validation import validate_all, what_if
-from karpool.consolidation.planning.plan import Move
+from karpool.consolidation.planning.plan import Move, MoveKind
 from karpool.consolidation.policy.settings import DEFAULTS
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -106,12 +107,7 @@ def test_without_the_pod_that_holds_it_the_node_goes(name, tmp_path, capsys):
 @pytest.mark.parametrize("name", HELD)
 def test_a_plan_that_takes_it_is_refused_before_it_is_made_and_for_the_same_reason(name, tmp_path):
     """What `apply` and the consolidator ask before anything is done, of a move that somebody wrote down."""
-    loaded = planned_cluster(SNAPSHOTS / f"{name}.yaml")
-    move = what_if(loaded.view, ["held"], DEFAULTS, loaded.now)
-    if not isinstance(move, Move):  # there is no place for its pods: ask of a move made when there was one
-        before = planned_cluster(without_what_came_since(SNAPSHOTS / f"{name}.yaml", tmp_path))
-        move = what_if(before.view, ["held"], DEFAULTS, before.now)
-    assert isinstance(move, Move)
+    loaded, move = move_from_before(SNAPSHOTS / f"{name}.yaml", tmp_path)
     (why,) = validate_all([move], loaded.view, DEFAULTS, loaded.now).values()
     assert why and str(why[0].reason) == REFUSED.get(name, HELD[name][0])
 
@@ -122,6 +118,18 @@ REFUSED = {"volume-limit": "no_room", "volume-left-behind": "no_room"}
 
 def planned_cluster(path: Path) -> PlannedCluster:
     return asyncio.run(load_planned_cluster(ClusterOptions(snapshot=path), ""))
+
+
+def move_from_before(path: Path, folder: Path) -> tuple[PlannedCluster, Move]:
+    """A cluster, and a move that takes `held`, whatever holds it; where there is no place for its pods, one
+    made when there was."""
+    loaded = planned_cluster(path)
+    move = what_if(loaded.view, ["held"], DEFAULTS, loaded.now)
+    if not isinstance(move, Move):
+        before = planned_cluster(without_what_came_since(path, folder))
+        move = what_if(before.view, ["held"], DEFAULTS, before.now)
+    assert isinstance(move, Move)
+    return loaded, move if move.pods else replace(move, kind=MoveKind.EMPTY)
 
 
 def without_what_came_since(path: Path, folder: Path) -> Path:
@@ -292,3 +300,7 @@ def test_what_contradicts_itself_is_named_with_field_and_value_and_nothing_goes(
     assert "held" not in [source["name"] for move in plan["moves"] for source in move["nodes"]]
     (kept_node,) = [node for node in plan["held"] if node["node"] == "held"]
     assert words in kept_node["why"][0]["message"]
+    # The same is said to `apply` and before every step of a move that was decided before.
+    loaded, move = move_from_before(path, tmp_path)
+    (why,) = validate_all([move], loaded.view, DEFAULTS, loaded.now).values()
+    assert why and words in why[0].detail

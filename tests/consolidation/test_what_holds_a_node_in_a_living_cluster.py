@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from karpool.consolidation.execution.record import MovePhase
 from karpool.model.karpenter.objects import DO_NOT_DISRUPT
 from karpool.model.kubernetes.api_resources import (
@@ -68,6 +70,23 @@ def test_a_node_whose_room_a_buffer_keeps_stays_until_the_buffer_goes() -> None:
         (record,) = await p.over()
         assert record.phase is MovePhase.DONE
         assert len(await p.stage.nodes()) == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize("wrong", [{"podTemplateRef": {"name": "gone"}}, {"replicas": -1}])
+def test_a_buffer_that_is_no_use_as_it_is_holds_until_it_goes(wrong: dict[str, Any]) -> None:
+    async def story(p: Play) -> None:
+        await spare_node(p)
+        await keep_room(p, **wrong)
+        p.start()
+        await asyncio.sleep(QUIET_SECONDS)
+        assert len(await p.stage.nodes()) == 2
+        assert await p.records() == []
+        assert "buffer_unreadable" in await reasons(p)
+        await p.stage.admin.delete(CAPACITYBUFFERS_BETA, "headroom", namespace="default")
+        (record,) = await p.over()
+        assert record.phase is MovePhase.DONE
 
     play(story)
 

@@ -199,6 +199,7 @@ def objections(
         now,
         arrived={record.move.id: record.arrived for record in chosen},
         targets=_receiving(records, seen),
+        begun=[record.move.id for record in chosen if record.phase in _BEGUN],
     )
     objections_of: dict[str, tuple[Infeasible[ConsolidationReason], ...]] = {}
     for record in chosen:
@@ -247,6 +248,7 @@ def _overruled(move: Move, view: ClusterView) -> Iterable[Infeasible[Consolidati
 
 
 _FURTHEST = (MovePhase.WAITING, MovePhase.ASKING, MovePhase.CORDONING, MovePhase.DELETING)
+_BEGUN = frozenset((MovePhase.CORDONING, MovePhase.DELETING))
 
 
 def left_of(record: MoveRecord, view: ClusterView) -> Move:

@@ -89,11 +89,13 @@ def validate_all(
     *,
     arrived: Mapping[str, Sequence[str]] = NONE_ARRIVED,
     targets: Collection[str] = (),
+    begun: Collection[str] = (),
 ) -> dict[str, tuple[Infeasible[ConsolidationReason], ...]]:
     """Moves in order, each on top of those before it that still hold; by their ids.
 
     `arrived` are the new nodes of moves (by id) in the order of the plan, once they are there. `targets`
-    are nodes that may receive pods however young they are.
+    are nodes that may receive pods however young they are. `begun` are moves (by id) whose nodes take no
+    pods any more.
     """
     judged = find_candidates(view, settings, now)
     if targets:
@@ -105,16 +107,22 @@ def validate_all(
     planner = Planner(view, settings, now, judged=judged)
     received = planner.world.receives.copy()
     return {
-        move.id: _Again(planner, move, arrived.get(move.id, ()), received).objections() for move in chosen
+        move.id: _Again(
+            planner, move, arrived.get(move.id, ()), received, begun=move.id in begun
+        ).objections()
+        for move in chosen
     }
 
 
 class _Again:
     """One move, once more."""
 
-    def __init__(self, planner: Planner, move: Move, arrived: Sequence[str], received: Bools) -> None:
+    def __init__(
+        self, planner: Planner, move: Move, arrived: Sequence[str], received: Bools, *, begun: bool
+    ) -> None:
         """`received`: rows that were sent pods before any move was."""
         self._planner, self._move, self._arrived, self._received = planner, move, arrived, received
+        self._begun = begun or bool(arrived)
         self._world: PlanningState = planner.world
         self._view = planner.view
 
@@ -154,10 +162,11 @@ class _Again:
 
     def _ineligible(self, rows: Sequence[int]) -> Iterable[Infeasible[ConsolidationReason]]:
         """By every rule, and for the reason that was planned: an empty node that filled up is none. One
-        that emptied is left to those that take empty nodes, unless new nodes have come for the others."""
+        that emptied is left to those that take empty nodes, unless the move has begun: it goes all the same,
+        and going back would only take it a second time."""
         judged = self._planner.judged
         planned = judged.empty if self._move.kind is MoveKind.EMPTY else judged.candidates
-        if self._arrived:
+        if self._begun:
             planned = np.concatenate((planned, judged.empty))
         for row in rows:
             if row in judged.held:
