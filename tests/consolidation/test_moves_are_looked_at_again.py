@@ -165,6 +165,18 @@ class TestReplacements:
         assert validate(move, view, now=NOW)
         assert not validate(move, view, now=NOW, arrived=["fresh"])
 
+    def test_what_was_paid_for_is_not_scored_again(self):
+        cluster = replacing()
+        move = only_move(cluster)
+        cluster.pool(annotations={"karpool.dev/consolidation-policy": "Balanced"})
+        cluster.pod("web", "large", priority=1_000_000_000)
+        for number in range(4):
+            cluster.node(f"idle-{number}", "large", annotations=HELD)
+        (why,) = validate(move, cluster.view(), now=NOW)
+        assert why.reason == "score"
+        cluster.node("fresh", "small", age=5)
+        assert not validate(move, cluster.view(), now=NOW, arrived=["fresh"])
+
 
 def test_moves_are_judged_one_on_top_of_the_other():
     """Two nodes each fit into the room that is left, but not both."""

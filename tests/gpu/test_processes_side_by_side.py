@@ -52,9 +52,10 @@ class EvictionJudge:
             return
         for stored in self._store.collection("pods").ordered(None):
             raw = stored.object()
-            running = raw.get("status", {}).get("phase") == "Running"
+            owners = {owner["kind"] for owner in raw["metadata"].get("ownerReferences", ())}
             if (
-                running
+                raw.get("status", {}).get("phase") == "Running"
+                and "DaemonSet" not in owners
                 and raw["spec"].get("nodeName") == event.record.name
                 and "deletionTimestamp" not in raw["metadata"]
             ):

@@ -12,6 +12,7 @@ from karpool.kube.api.reader import PAGE_SIZE
 from karpool.kube.errors import Denied, NotFound
 from karpool.kube.watch.informer import Informer
 from karpool.kube.watched import WatchedKind
+from karpool.model.kubernetes.api_resources import ObjectKey
 
 
 class KindState(Enum):
@@ -138,14 +139,15 @@ class InformerSet:
 
     def unreadable(self) -> dict[str, int]:
         """By kind: objects that are there and cannot be decoded, or were not understood by who was told."""
-        counts: Counter[str] = Counter()
+        keys: dict[str, set[ObjectKey]] = {}  # a kind may be followed by several
+        misunderstood: Counter[str] = Counter()
         for informer in self.informers:
-            counts[informer.resource.kind] += len(informer.unreadable)  # 0 is said, too
-        for informer in self.informers:
+            kind = informer.resource.kind
+            keys.setdefault(kind, set()).update(informer.unreadable)  # none is said, too
             for sink in informer.sinks:
                 if hasattr(sink, "unreadable"):
-                    counts[informer.resource.kind] = max(counts[informer.resource.kind], sink.unreadable())
-        return dict(counts)
+                    misunderstood[kind] = max(misunderstood[kind], sink.unreadable())
+        return {kind: max(len(undecoded), misunderstood[kind]) for kind, undecoded in keys.items()}
 
     @property
     def failing(self) -> bool:
