@@ -199,6 +199,25 @@ def test_moves_are_judged_one_on_top_of_the_other():
     assert [bool(why) for why in results.values()] == [False, True]
 
 
+def test_a_node_that_a_move_before_it_has_to_fall_back_on_does_not_go():
+    """The place of the first pod is taken meanwhile; only the node that the second move takes has room."""
+    cluster = BuiltCluster()
+    cluster.pool()
+    for name, cpu in (("one", 2500), ("two", 3400)):
+        cluster.node(name, annotations=HELD)
+        cluster.pod(f"busy-{name}", name, cpu=cpu)
+    cluster.node("first")
+    cluster.pod("web", "first", cpu=1000)
+    cluster.node("second")
+    cluster.pod("api", "second", cpu=500)
+    moves = plan_consolidation(cluster.view(), now=NOW).moves
+    assert [move.names for move in moves] == [("first",), ("second",)]
+    cluster.pod("new", "one", cpu=1000)
+    first, second = validate_all(moves, cluster.view(), now=NOW).values()
+    assert not first
+    assert [why.reason for why in second] == ["no_room"]
+
+
 class TestWhatIf:
     def test_it_says_where_every_pod_would_go_whatever_holds_the_node(self):
         cluster = deleting()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.consolidation.execution.actuator import MoveActuator
 from karpool.consolidation.execution.node_marks import mark, marked_by, unmark
 from karpool.consolidation.execution.record import (
     MovePhase,
@@ -41,6 +42,8 @@ from karpool.model.kubernetes.node import Node, NodeStatus
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
 from tests.consolidation.plans import move, new_node, source
+from tests.kube.tiny_server import TinyServer
+from tests.kube.virtual import client_of, virtually
 
 SETTINGS = ExecutionSettings(launch_seconds=100.0, look_seconds=50.0)
 MEASURED = MeasuredSavings(0.6)
@@ -353,6 +356,19 @@ def test_a_move_that_can_never_be_looked_at_again_comes_to_an_end(new_nodes: int
             model.arrive(0)
         assert model.record.phase.is_over, f"{model.record.phase} from {tick} on"
         ended_cleanly(model)
+
+
+@pytest.mark.parametrize(("phase", "codes"), [("Running", ["pod_unreadable"]), ("Succeeded", [])])
+def test_the_last_look_sees_a_pod_that_nobody_can_read_before_any_watch_does(phase, codes) -> None:
+    async def look() -> list[str]:
+        server = TinyServer()
+        spec = {"nodeName": "node-0", "containers": "none"}
+        server.put("/api/v1/namespaces/team/pods/odd", spec=spec, status={"phase": phase})
+        actuator = MoveActuator(client_of(server), None, SETTINGS, namespace="team")  # asks for no nodes
+        why, _ = await actuator._last_look(record_of(1, 0), ["node-0"])
+        return [objection.reason for objection in why]
+
+    assert virtually(look()) == codes
 
 
 def test_a_clock_that_went_back_begins_the_time_of_a_phase_anew() -> None:
