@@ -139,6 +139,14 @@ def test_a_volume_keeps_its_place_until_it_is_detached(order):
     assert room_for(cluster, "b") == 3 + 3
 
 
+def test_a_volume_whose_pod_runs_elsewhere_by_now_keeps_its_place_where_it_was():
+    limits = [csi_node(3), csi_node(3, "m")]
+    cluster = told(node(), node("m"), *limits, *claim("a"), *claim("b"), pod("a", "a", "m"), pod("b", "b"))
+    assert room_for(cluster, "b") == 3 + 2
+    assert cluster.load([attachment("old", on="n"), attachment("new", on="m")], 20.0) == []
+    assert room_for(cluster, "b") == 2 + 2
+
+
 def test_a_claim_that_is_bound_later_uses_the_volume_that_is_attached():
     cluster = told(node(), csi_node(3), attachment("one"), *claim("b"), pod("a", "a", "n"), pod("b", "b"))
     assert room_for(cluster, "b") == 2
