@@ -63,10 +63,12 @@ class ShareJudge:
 
     def _holders(self) -> list[Pod]:
         """Pods that hold a share."""
-        held = (decode(raw, Pod) for raw in self._all("pods"))
-        return [
-            pod for pod in held if pod.spec.node_name and DEVICES in pod.annotations and not pod.is_terminal
-        ]
+        held = (
+            decode(raw, Pod)
+            for raw in self._all("pods")
+            if DEVICES in (raw["metadata"].get("annotations") or {})
+        )
+        return [pod for pod in held if pod.spec.node_name and not pod.is_terminal]
 
     def _on_change(self, event: StoredEvent) -> None:
         kind = event.record.collection.group_resource
