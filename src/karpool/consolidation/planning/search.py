@@ -137,7 +137,7 @@ class Search:
         best: SearchResult | None = None
         nothing_alone = False
         self._packings_before = self._multi_node.packings
-        for number, (way, is_grouped) in enumerate(self._ways(rows)):
+        for number, way in enumerate(self._ways(rows)):
             if number:
                 if self._deadline.is_over:
                     break
@@ -151,10 +151,9 @@ class Search:
             if len(rows) <= TINY or (number == 0 and len(rows) <= SMALL):
                 self._improve(start, result)
                 self._look_again(result)
-            # Where moves are scored, groups must save as much for the same disturbance, wherever one stops.
+            # Where moves are scored, a way must save as much for the same disturbance, wherever one stops.
             if best is None or (
-                result.is_better_than(best)
-                and (not is_grouped or not self._is_scored or result.dominates(best))
+                result.is_better_than(best) and (not self._is_scored or result.dominates(best))
             ):
                 best = result
         assert best is not None
@@ -180,15 +179,15 @@ class Search:
         several = len(rows) <= SEVERAL_WAYS_MAX
         groups_first = self.begins_with_groups
         if several or not groups_first:
-            yield lambda nothing_alone: self._each_alone(order_by_rank), False
+            yield lambda nothing_alone: self._each_alone(order_by_rank)
         if several:
-            yield lambda nothing_alone: self._batch_first(order_by_rank, nothing_alone), False
+            yield lambda nothing_alone: self._batch_first(order_by_rank, nothing_alone)
             for order in (_by_savings_for_room, _by_price):
-                yield partial(self._in_order, order), False
+                yield partial(self._in_order, order)
         if several or groups_first:
-            yield lambda nothing_alone: self._repacked(order_by_rank, LITTLE_WASTE), True
+            yield lambda nothing_alone: self._repacked(order_by_rank, LITTLE_WASTE)
         if several and groups_first:
-            yield lambda nothing_alone: self._repacked(order_by_rank, 0.0), True
+            yield lambda nothing_alone: self._repacked(order_by_rank, 0.0)
 
     def _in_order(
         self, order: Callable[[PlanningState, Int64s], list[int]], nothing_alone: bool
@@ -307,8 +306,8 @@ class Search:
         return False
 
 
-# Told that no candidate can go alone (None: as the first way); and whether it begins with groups.
-_Way = tuple[Callable[[bool], SearchResult | None], bool]
+# Told that no candidate can go alone. None: as the first way.
+_Way = Callable[[bool], SearchResult | None]
 
 
 def _by_rank(state: PlanningState, rows: Int64s) -> list[int]:
