@@ -363,7 +363,7 @@ _KINDS_HEAD = """# Kinds of our own
 Made from `src/karpool/gpu/data/scaleups.yaml` by `python tools/build_reference.py`, as is what
 `kubectl explain scaleups` says. Everything else that Karpool writes is an object of Kubernetes, Karmada or
 Karpenter, or a label or an annotation on one: the pages of the
-[consolidator](consolidator.md#the-record), the
+[consolidator](consolidation.md#the-record), the
 [scheduler](scheduler.md) and [GPUs](gpu.md) name them.
 """
 

@@ -172,7 +172,7 @@ def test_prometheus_is_asked_once_a_minute_and_forgotten_after_ten():
 
     first = ask(source)
     assert first.samples == {"a": [PriceSample(0.07)]}
-    assert urls == ["http://prometheus:9090/api/v1/query?query=cost%7Bcluster%3D%22a%22%7D"]
+    assert urls == ["/api/v1/query?query=cost%7Bcluster%3D%22a%22%7D"]
     clock.seconds = 59.0
     assert ask(source) is first
     assert len(urls) == 1
