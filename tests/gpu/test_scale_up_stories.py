@@ -225,6 +225,53 @@ def test_a_gang_that_is_not_whole_in_time_gives_its_nodes_to_others() -> None:
     assert not any(cluster.workers[uid].node for uid in members)
 
 
+def backed_off_gang() -> tuple[Cluster, list[str]]:
+    """One of nine on three nodes that come one after the other, with less time than that takes."""
+    cluster = Cluster(ScaleUpSettings(max_in_flight=1))
+    members = cluster.add_gang(9, "h100", timeout=60.0)
+    for _ in range(120):
+        run(cluster, 5)
+        if any(record.state is ScaleUpState.BACKOFF for record in cluster.records.values()):
+            return cluster, members
+    raise AssertionError("the gang never backed off")
+
+
+def test_a_gang_that_backs_off_asks_for_nothing_until_its_time() -> None:
+    cluster, members = backed_off_gang()
+    (record,) = cluster.records.values()
+    bought, attempts = cluster.nodes_bought, record.attempts
+
+    assert attempts >= 1
+    assert record.next_attempt > cluster.now
+    while cluster.now < record.next_attempt - 5:
+        run(cluster, 5)
+        (seen,) = cluster.records.values()
+        assert not seen.active_units
+        assert (cluster.nodes_bought, seen.attempts) == (bought, attempts)
+        assert not any(cluster.workers[uid].node for uid in members)
+
+
+def test_what_came_for_a_gang_that_backs_off_serves_others_at_once() -> None:
+    cluster, members = backed_off_gang()
+    bought = cluster.nodes_bought
+
+    other = cluster.add_worker("h100")
+    run(cluster, 30)
+
+    assert served(cluster, other)
+    assert cluster.nodes_bought == bought
+    assert not any(cluster.workers[uid].node for uid in members)
+
+
+def test_a_gang_that_backed_off_tries_again_and_starts_whole() -> None:
+    cluster, members = backed_off_gang()
+
+    run(cluster, 3600)  # nodes of the first attempts are there, and only the last one is missing
+
+    assert served(cluster, *members)
+    assert cluster.nodes_bought == 3
+
+
 def test_a_gang_that_is_whole_in_time_starts() -> None:
     cluster = Cluster()
     members = cluster.add_gang(9, "h100", timeout=60.0)
