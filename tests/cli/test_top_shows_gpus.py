@@ -205,3 +205,80 @@ def test_people_see_a_line_per_device(top: Callable[..., str]) -> None:
     assert lines[1].split() == ["n", "n-gpu-0", "A100-SXM4-80GB", "81920Mi", "-", "yes", "-"]
     assert lines[2].split() == ["n", "n-gpu-1", "A100-SXM4-80GB", "81920Mi", "-", "no", "team/trains"]
     assert "nvidia-device-plugin" in top(*objects, output="wide")
+
+
+def published(driver: str, *devices: Object, slices: int = 1, **spec: Any) -> Object:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{driver}-{len(devices)}-{len(spec)}"},
+        "spec": {
+            "driver": driver,
+            "nodeName": "n",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": slices},
+            **({"devices": list(devices)} if devices else {}),
+            **spec,
+        },
+    }
+
+
+def device(name: str, memory: str, counters: int = 0, **attributes: str) -> Object:
+    uses = [{"counterSet": "card", "counters": {"slices": {"value": str(counters)}}}] if counters else []
+    return {
+        "name": name,
+        "attributes": {key: {"string": value} for key, value in attributes.items()},
+        "capacity": {"memory": {"value": memory}},
+        **({"consumesCounters": uses} if uses else {}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("driver", "attributes", "seen"),
+    [
+        ("gpu.nvidia.com", {"productName": "NVIDIA L4"}, ("L4", "whole", None)),
+        (
+            "gpu.nvidia.com",
+            {"productName": "NVIDIA H100 80GB HBM3", "profile": "1g.10gb"},
+            ("H100-SXM5-80GB", "mig", "1g.10gb"),
+        ),
+        (
+            "gpu.amd.com",
+            {"productName": "AMD_Instinct_MI300X_OAM", "partitionProfile": "spx_nps1"},
+            ("MI300X", "whole", None),
+        ),
+        (
+            "gpu.amd.com",
+            {"productName": "AMD_Instinct_MI300X_OAM", "partitionProfile": "cpx_nps4"},
+            ("MI300X", "partition", "cpx_nps4"),
+        ),
+        ("gpu.intel.com", {"model": "Flex 140"}, ("Flex 140", "whole", None)),
+    ],
+)
+def test_devices_of_each_driver_are_named(
+    items_of: Callable[..., list[Object]], driver: str, attributes: dict[str, str], seen: tuple[str, ...]
+) -> None:
+    (item,) = items_of(node(), published(driver, device("gpu-0", "1Gi", **attributes)))
+
+    assert (item["model"], item["kind"], item["profile"]) == seen
+    assert item["memoryBytes"] == 2**30
+
+
+def test_a_card_that_is_cut_up_is_not_free_as_a_whole(items_of: Callable[..., list[Object]]) -> None:
+    parts = [device("mig-0", "10Gi", counters=1), device("mig-1", "10Gi", counters=1)]
+    counters = [{"name": "card", "counters": {"slices": {"value": "7"}}}]
+    first = published("gpu.nvidia.com", device("gpu-0", "80Gi", counters=7), *parts, slices=2)
+    second = published("gpu.nvidia.com", slices=2, sharedCounters=counters)
+    result = {"request": "r", "driver": "gpu.nvidia.com", "pool": "n", "device": "mig-0"}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "held", "namespace": "team"},
+        "spec": {"devices": {}},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+
+    whole = {item["device"]: item["free"]["units"] for item in items_of(node(), first, second)}
+    cut = {item["device"]: item["free"]["units"] for item in items_of(node(), first, second, claim)}
+
+    assert whole == {"gpu-0": 1, "mig-0": 1, "mig-1": 1}
+    assert cut == {"gpu-0": 0, "mig-0": 0, "mig-1": 1}

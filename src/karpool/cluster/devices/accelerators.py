@@ -28,10 +28,11 @@ from karpool.model.devices.node_devices import RESOURCES
 from karpool.model.dra.device import DeviceId, DraDevice
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.dra.pod_claims import DraState
-from karpool.packing.dra.pools import BadPlace, NodeView
+from karpool.packing.dra.pools import BadPlace, DevicePool, NodeView
 
 TENSOR_FUSION, KAI = "tensor-fusion", "kai-scheduler"
 _GPU_DRIVERS = "gpu."  # gpu.nvidia.com, gpu.amd.com, gpu.intel.com
+_UNCUT = "spx"  # AMD's word for a card in one part
 _NANOS = 10**9
 _KAI_POOL, _KAI_GROUP, _KAI_NAMESPACE = (
     "kai.scheduler/node-pool",
@@ -97,7 +98,9 @@ def accelerators(snapshot: Snapshot) -> tuple[list[Accelerator], list[str]]:
             continue
         pods = {key: room.shapes[shape] for key, shape in room.pods_on(row).items()}
         devices.extend(_of_node(facts, inventory.groups, uses, pods))
-        devices.extend(_of_driver(facts.name, device, claims, pods) for device in published)
+        devices.extend(
+            _of_driver(facts.name, device, claims, pods, spent=spent) for device, spent in published
+        )
     return devices, problems
 
 
@@ -215,8 +218,9 @@ def _unit_holders(group: DeviceGroup, pods: Pods) -> dict[str, int]:
 # Drivers (DRA): devices are in slices, and who holds them is in claims
 
 
-def _published(node: NodeFacts, dra: DraState | None, problems: list[str]) -> list[DraDevice]:
-    """GPUs that a driver publishes for this node alone."""
+def _published(node: NodeFacts, dra: DraState | None, problems: list[str]) -> list[tuple[DraDevice, bool]]:
+    """GPUs that a driver publishes for this node alone; and whether others have taken what it is made of: a
+    card that is cut up is no longer free as a whole."""
     if dra is None or not dra.stock.has_devices:
         return []
     try:
@@ -230,13 +234,24 @@ def _published(node: NodeFacts, dra: DraState | None, problems: list[str]) -> li
             why = f"invalid: {pool.invalid}" if pool.invalid else "incomplete: its slices are not all there"
             problems.append(f"Node {node.name}: pool {'/'.join(pool.key)} is {why}")
     return [
-        device
+        (device, _is_spent(device, pool, dra))
         for pool in pools
         if pool.key[0].startswith(_GPU_DRIVERS)
         for device, slice_ in pool.candidates
         if (place := device.place if slice_.per_device else slice_.place) is not None
         and place.node == node.name
     ]
+
+
+def _is_spent(device: DraDevice, pool: DevicePool, dra: DraState) -> bool:
+    if not device.counters or device.id in dra.held:
+        return False
+    left = pool.counters_left(dra.held)
+    return any(
+        left.get((use.counter_set, counter), 0) < amount
+        for use in device.counters
+        for counter, amount in use.counters
+    )
 
 
 def _claims_by_device(dra: DraState | None) -> dict[DeviceId, list[str]]:
@@ -248,14 +263,17 @@ def _claims_by_device(dra: DraState | None) -> dict[DeviceId, list[str]]:
     return holding
 
 
-def _of_driver(node: str, device: DraDevice, claims: Mapping[DeviceId, list[str]], pods: Pods) -> Accelerator:
+def _of_driver(
+    node: str, device: DraDevice, claims: Mapping[DeviceId, list[str]], pods: Pods, *, spent: bool
+) -> Accelerator:
     driver = device.id.driver
     memory = next(
         (amount.nanos // _NANOS for name, amount in device.capacity if _bare(name) == "memory"), None
     )
-    product = _attribute(device, "productName")
+    product = _attribute(device, "productName") or _attribute(device, "model")
     model = find_model(product, (memory or 0) // MIB) if product else None
-    profile = _attribute(device, "profile")
+    mig, partition = _attribute(device, "profile"), _attribute(device, "partitionProfile")
+    partition = "" if partition.startswith(_UNCUT) else partition
     holders = [holder for key in claims.get(device.id, ()) for holder in _users(key, pods)]
     return Accelerator(
         node=node,
@@ -263,13 +281,13 @@ def _of_driver(node: str, device: DraDevice, claims: Mapping[DeviceId, list[str]
         model=model.name if model is not None else product,
         memory_bytes=memory,
         handed_out_by=f"{driver} (DRA)",
-        form=DeviceForm.MIG if profile else DeviceForm.WHOLE,
-        profile=profile,
+        form=DeviceForm.MIG if mig else DeviceForm.PARTITION if partition else DeviceForm.WHOLE,
+        profile=mig or partition,
         shareable=device.shareable,
         holders=tuple(DeviceHolder(holder, 0 if device.shareable else 1) for holder in holders),
-        free_units=None if device.shareable else int(not holders),
+        free_units=0 if spent else None if device.shareable else int(not holders),
         # What claims consumed of a device that several may have is not counted here, so it is not told.
-        free_memory_bytes=memory if not holders else None if device.shareable else 0,
+        free_memory_bytes=0 if spent else memory if not holders else None if device.shareable else 0,
     )
 
 
