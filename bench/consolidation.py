@@ -241,7 +241,7 @@ class BuiltCluster:
         self, name: str, by_pool: dict[str, list[str]], free: dict[str, list[int]], chance: Random
     ) -> None:
         """A pod ends, and another of its workload runs on some node of its pool that has room."""
-        template = self._template_of.pop(name)
+        template = self._template_of[name]
         asked = template["milli"], template["mib"] << 20
         for _ in range(50):
             node = chance.choice(by_pool[template["where"]])
@@ -250,6 +250,7 @@ class BuiltCluster:
         else:
             return
         free[node] = [have - need for have, need in zip(free[node], asked, strict=True)]
+        del self._template_of[name]
         self.cluster.apply(kinds.PODS, [ObjectChange("DELETED", ObjectKey("team", name), None)], NOW)
         self._pod(f"{name}x", node, template)
 

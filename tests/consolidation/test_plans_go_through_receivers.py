@@ -338,7 +338,9 @@ def frontier(plan):
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [11, 12])
 @pytest.mark.parametrize("k", [1, 2])
-def test_scored_plans_save_as_much_as_single_nodes_in_order_wherever_one_stops(monkeypatch, seed, k):
+def test_scored_plans_give_up_little_of_what_single_nodes_in_order_save_wherever_one_stops(
+    monkeypatch, seed, k
+):
     """On seed 11 another order saves a fifth more in all, and a third less where a tenth is disturbed."""
     view = large.BuiltCluster(50, 500, large.ROOMY, seed).view()
     balanced = PlanSettings(override=PolicyOverride(PolicyName.BALANCED, k))
@@ -346,7 +348,8 @@ def test_scored_plans_save_as_much_as_single_nodes_in_order_wherever_one_stops(m
     ways = search.Search._ways
     monkeypatch.setattr(search.Search, "_ways", lambda it, rows: islice(ways(it, rows), 1))
     disruption, savings = frontier(plan_consolidation(view, balanced, large.NOW))
-    assert (np.interp(disruption, *chosen) >= savings - 1e-6).all()
+    assert (np.interp(disruption, *chosen) >= search.ON_THE_WAY * savings - 1e-6).all()
+    assert chosen[1][-1] >= savings[-1] - 1e-6
 
 
 def test_a_way_dominates_only_if_it_saves_as_much_wherever_one_stops():

@@ -65,10 +65,11 @@ class SearchResult:
             return self.savings > other.savings
         return self.disruption < other.disruption
 
-    def dominates(self, other: "SearchResult") -> bool:
-        """Whether it saves as much wherever one stops, the moves that give the most for it first."""
+    def dominates(self, other: "SearchResult", least: float = 1.0) -> bool:
+        """Whether it saves as much, or this share of it, wherever one stops, the moves that give the most
+        for it first."""
         disruption, savings = other._frontier()
-        return bool(np.all(np.interp(disruption, *self._frontier()) >= savings - CENT))
+        return bool(np.all(np.interp(disruption, *self._frontier()) >= least * savings - CENT))
 
     def _frontier(self) -> tuple[Floats, Floats]:
         """Disruption and savings so far, from nothing on."""
