@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from karpool.dashboard.server.access import is_loopback
-from karpool.kube.transport.prometheus import PrometheusServer, is_http_url
+from karpool.kube.transport.prometheus import PrometheusServer
 from karpool.manager.options import (
     Catalogue,
     ConnectionOptions,
@@ -15,6 +15,7 @@ from karpool.manager.options import (
     region_problems,
 )
 from karpool.model.errors import Invalid
+from karpool.model.web_address import is_http_url
 from karpool.scheduler.controller.options import DecisionOptions
 
 PORT = 8088

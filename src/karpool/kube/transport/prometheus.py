@@ -1,6 +1,5 @@
 """Asks a Prometheus: bounded in time and size, without redirects, saying who asks where it wants to know."""
 
-import re
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -12,15 +11,9 @@ from karpool.kube.clock import RealClock
 from karpool.kube.config.tls import client_context
 from karpool.model.errors import Invalid
 
-_URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 TIMEOUT_SECONDS = 5.0
 ANSWER_MAX = 16 * 2**20
 _CHUNK = 2**16
-
-
-def is_http_url(text: str) -> bool:
-    """Without a password, a query or anything else that addresses of Prometheus do not have."""
-    return _URL.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
 from karpool.model.kubernetes.meta import Wire, decode
 from karpool.model.kubernetes.times import moment
+from karpool.model.web_address import is_http_url
 
 FORMAT = "karpool-contract/1"
 PROVIDERS = ("aws", "azure", "gcp")
@@ -52,7 +53,6 @@ _CAPACITY_TYPES = (ON_DEMAND, SPOT, RESERVED)
 _DOLLAR_KINDS = (CommitmentKind.INSTANCE_SAVINGS_PLAN, CommitmentKind.SAVINGS_PLAN)
 
 _ANNOTATION = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 _URL_SECRET = re.compile(r"//[^/]*@")
 _QUERY_MAX = 2000
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -221,7 +221,7 @@ def _price_source(written: WrittenPriceSource) -> PriceSource:
     if written.annotation and not _ANNOTATION.fullmatch(written.annotation):
         reason = "must be the key of an annotation of nodes, like example.com/price"
         raise Invalid("pricesFrom.annotation", written.annotation, reason)
-    if written.prometheus and not _URL.fullmatch(written.prometheus):
+    if written.prometheus and not is_http_url(written.prometheus):
         reason = (
             "must be an address without a password, like http://prometheus.monitoring.svc:9090; the password"
             " goes into a file, `passwordFile` or `bearerTokenFile`"
