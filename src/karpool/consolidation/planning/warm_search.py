@@ -1,10 +1,9 @@
-"""The search after a few pods changed: the same as a whole one, but what is known is not found out again.
+"""The search after a few pods changed: the same moves as those of a whole one, without what decides none.
 
-Candidates are gone through in the same order. One that nothing changed on, and whose pods the last search had
-a place for without a replacement, has them put there again, checked as if that had just been found; only if
-it does not hold, or something changed, a place is looked for. Where budgets let no more nodes of a pool go,
-nobody asks where their pods would: what the last search said of them is said again. Where groups of nodes go
-first, changes on a tenth of the nodes touch most groups, so that nothing is known: then the answer is None.
+Candidates are gone through in the same order, and tried in the same way, as long as their pool's budgets let
+one more go. Where they let none, nobody asks where its pods would go: what the last search said of a
+node that nothing changed on is said again, and of others that the budget keeps them. Where groups of nodes go
+first, there is nothing that decides no move: then the answer is None.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from karpool.consolidation.methods.acceptance import put_in_place
-from karpool.consolidation.methods.method import Method, PlanDeadline, SearchResult, accept_or_refuse
+from karpool.consolidation.methods.method import Method, PlanDeadline, SearchResult
 from karpool.consolidation.planning.plan import Move
 from karpool.consolidation.planning.search import SEVERAL_WAYS_MAX, Search, search_with
 from karpool.consolidation.policy.reasons import DisruptionReason
@@ -116,13 +114,6 @@ class _Known:
         rows = ((self._now[before], known) for before, known in by_row.items())
         return {row: known for row, known in rows if row >= 0 and not self._changed[row]}
 
-    def deletion(self, row: int) -> CandidateMove | None:
-        """Where the pods of the node went when it could go without a replacement."""
-        draft = self._taken.get(row)
-        if draft is None and row in self._refused:
-            draft = self._refused[row][0]
-        return self._renumbered(draft) if draft is not None and not draft.new else None
-
     def say(self, row: int, result: SearchResult) -> None:
         """What became of a node that may not go now."""
         state = self._state
@@ -149,7 +140,7 @@ class _Known:
 
 
 class _Remembered:
-    """A method that is asked only where the last search does not say what it would."""
+    """A method that is asked only about nodes that may go."""
 
     def __init__(self, state: PlanningState, method: Method, known: _Known) -> None:
         self._state, self._method, self._known = state, method, known
@@ -164,19 +155,8 @@ class _Remembered:
                 if row not in result.refused:
                     result.stuck.pop(row, None)
                     self._known.say(row, result)
-            elif not self._take_again(row, result):
+            else:
                 self._method.compute_moves([row], deadline, result)
                 if result.not_looked_at:
                     result.not_looked_at += rows[number + 1 :]
                     return
-
-    def _take_again(self, row: int, result: SearchResult) -> bool:
-        state, draft = self._state, self._known.deletion(row)
-        if draft is None or row in result.stuck or row in result.refused:
-            return False
-        with state.trial():
-            move = replace(draft, verdict=state.verdict((row,), None))
-            if not put_in_place(state, move):
-                return False
-            accept_or_refuse(state, move, self.reason, result)
-        return True
