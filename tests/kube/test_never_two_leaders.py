@@ -331,6 +331,58 @@ def test_a_server_that_refuses_is_asked_again():
     assert 60 <= virtually(scenario()) < 63
 
 
+FAILURES = {
+    "409": Fault(response=status(409, "Conflict")),
+    "403": Fault(response=status(403, "Forbidden")),
+    "404": Fault(response=status(404, "NotFound")),
+    "422": Fault(response=status(422, "Invalid")),
+    "429": Fault(response=status(429, "TooManyRequests")),
+    "500": Fault(response=status(500, "InternalError")),
+    "503": Fault(response=status(503, "ServiceUnavailable")),
+    "reset before": Fault(lose_request=True),
+    "reset after": Fault(lose_answer=True),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("method", ["PUT", "GET"])
+def test_a_leader_survives_one_failure_and_gives_way_before_its_time_when_they_last(method, failure):
+    """One failed renewal costs nothing, unless the server says that the lease is gone. When all fail, the
+    leader has stopped before the other begins, and the other begins when it can."""
+
+    async def scenario(failing):
+        server, log = TinyServer(), []
+        one, other = (Candidate(server, name, log=log) for name in ("one", "other"))
+        left = failing
+
+        def fault(request):
+            nonlocal left
+            ours = one.elector.identity.encode() in (request.body or b"") or method == "GET"
+            if request.method != method or not ours or not left or LoopClock().monotonic() < 3:
+                return None
+            left -= 1
+            return FAILURES[failure]
+
+        async with campaigns(one):
+            await asyncio.sleep(1)
+            async with campaigns(other):
+                server.fault = fault
+                await asyncio.sleep(60)
+        return log
+
+    once = virtually(scenario(1))
+    ended = (method, failure) == ("PUT", "404")
+    assert {name for _, name, _ in once} == ({"one", "other"} if ended else {"one"})
+    lasting = virtually(scenario(10_000))
+    last = max(time for time, name, _ in lasting if name == "one")
+    assert all(time > last for time, name, _ in lasting if name == "other")
+    if method == "PUT":
+        first = min(time for time, name, _ in lasting if name == "other")
+        assert first - last <= 15 + 2 * 2.2  # after the last renewal, which it may not have heard of
+    else:
+        assert last > 59  # nobody has to read while renewals work
+
+
 @pytest.mark.parametrize("timing", [(10, 10, 2), (15, 2, 2), (15, 10, 0)])
 def test_timings_that_cannot_be_safe_are_refused(timing):
     with pytest.raises(ValueError, match="larger than the next"):

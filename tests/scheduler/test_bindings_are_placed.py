@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from time import perf_counter
 
 import pytest
 
 from karpool.manager.feature_gates import scheduler_gates
 from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
 from karpool.scheduler.controller.controller import SchedulerSettings
+from karpool.scheduler.controller.metrics import SchedulerMetrics
 from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.estimates.estimate_cache import EstimatorReply
 from tests.scheduler.acting import (
@@ -46,6 +48,21 @@ def test_a_result_is_signed_as_the_rest_of_karmada_expects():
     assert json.loads(found["metadata"]["annotations"][PLACEMENT]) == {"replicaScheduling": DYNAMIC}
     # On the binding and on its template.
     assert events == ["Binding has been scheduled successfully. Result: {m1:4, m2:8}"] * 2
+
+
+def test_steps_of_decisions_take_no_longer_than_all_of_it(monkeypatch):
+    steps, began = [], perf_counter()
+    monkeypatch.setattr(SchedulerMetrics, "step", lambda self, step, seconds: steps.append((step, seconds)))
+
+    async def story(stage):
+        await stage.join("m1", 10)
+        async with stage.scheduling():
+            await stage.create(binding("web", 4))
+            await stage.until_placed("web")
+
+    play(story)
+    assert {step for step, _ in steps} >= {"Filter", "AssignReplicas"}
+    assert all(0 <= seconds <= perf_counter() - began for _, seconds in steps)
 
 
 def test_a_cluster_resource_binding_is_placed_too():

@@ -1,4 +1,5 @@
 from collections import Counter
+from time import perf_counter
 
 import pytest
 
@@ -179,14 +180,14 @@ class Noting:
     """Counts what it is told of."""
 
     def __init__(self):
-        self.seen = Counter()
+        self.seen, self._began = Counter(), perf_counter()
 
     def plugin(self, plugin, point, result, seconds):
-        assert seconds >= 0
+        assert 0 <= seconds <= perf_counter() - self._began
         self.seen[plugin, result] += 1
 
     def point(self, point, result, seconds):
-        assert seconds >= 0
+        assert 0 <= seconds <= perf_counter() - self._began
         self.seen[point, result] += 1
 
 

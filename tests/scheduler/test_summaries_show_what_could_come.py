@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -223,6 +224,14 @@ async def test_one_of_another_make_and_one_that_is_not_there_are_told_apart():
             await clients.summary(member("m1"))
         with pytest.raises(EstimatorUnreachable):
             await clients.summary(member("m2"))
+
+
+async def test_a_cluster_that_pulls_can_be_left_out():
+    server = Server(says(3))
+    async with asking({"m1": server}, asks_pull_clusters=False) as clients:
+        with pytest.raises(EstimatorUnreachable, match="Pull mode"):
+            await clients.summary(replace(member("m1"), sync_mode="Pull"))
+    assert server.requests == []
 
 
 async def test_the_writer_shows_what_an_estimator_says():

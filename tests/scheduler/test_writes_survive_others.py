@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from karpool.kube.errors import Conflict, Denied, NotFound
+from karpool.kube.errors import (
+    ApiUnreachable,
+    Conflict,
+    Denied,
+    NotFound,
+    Rejected,
+    ServerFault,
+    Throttled,
+)
 from karpool.model.karmada.binding import read_binding
 from karpool.model.kubernetes.api_resources import NAMESPACES, RESOURCEBINDINGS
 from karpool.scheduler.controller.binding_writer import (
@@ -31,6 +39,37 @@ def test_a_write_that_fails_is_made_good(status):
     found, bindings = play(story)
     assert found["status"]["schedulerObservedGeneration"] == found["metadata"]["generation"]
     assert sum(sum(targets(each).values()) for each in bindings) == 10
+
+
+RESULT, STATUS = r"bindings/[^/]+$", r"bindings/[^/]+/status$"
+
+
+@pytest.mark.parametrize("write", [RESULT, STATUS], ids=["result", "status"])
+@pytest.mark.parametrize("failure", [403, 409, 422, 500, 503, "no answer", "answer lost", "hangs"])
+def test_whichever_write_fails_everybody_is_placed_once_and_nothing_stays_promised(write, failure):
+    """Before it took effect, after, or nobody knows: ten replicas where there is room for ten."""
+
+    async def story(stage):
+        await stage.join("m1", 10)
+        faults, which = stage.control.faults, {"method": "PATCH", "path": write, "times": 3}
+        match failure:
+            case "answer lost":
+                faults.lose_answers("scheduler", **which)
+            case "hangs":
+                hanging = faults.hang("scheduler", **which)
+                asyncio.get_running_loop().call_later(60, hanging.end)
+            case _:
+                faults.fail("scheduler", status=0 if failure == "no answer" else failure, **which)
+        async with stage.scheduling() as scheduler:
+            await stage.create(binding("web", 4), binding("other", 6))
+            await stage.until_placed("web", "other", seconds=300)
+            placed = [targets(placed) for placed in await stage.bindings()]
+            promised = sum(promise.replicas for promise in scheduler.view.ledger.promises())
+            return placed, promised, condition(await stage.get("web"))
+
+    placed, promised, said = play(story)
+    assert sorted(sum(target.values()) for target in placed) == [4, 6]
+    assert promised <= 10 and said[:2] == ("True", "Success")
 
 
 def test_what_others_write_at_the_same_time_is_kept():
@@ -119,6 +158,11 @@ def test_a_quota_that_refuses_is_said_and_tried_again():
         pytest.param(Denied("PATCH", 403, reason="QuotaExceeded"), WriteOutcome.REFUSED, id="quota"),
         pytest.param(Denied("PATCH", 403, reason="Forbidden"), WriteOutcome.FAILED, id="forbidden"),
         pytest.param(NotFound("PATCH", 404), WriteOutcome.GONE, id="gone"),
+        pytest.param(Rejected("PATCH", 422, reason="Invalid"), WriteOutcome.FAILED, id="invalid"),
+        pytest.param(Throttled("PATCH", 429), WriteOutcome.UNKNOWN, id="throttled"),
+        pytest.param(ServerFault("PATCH", 500), WriteOutcome.UNKNOWN, id="500"),
+        pytest.param(ApiUnreachable("reset", sent=False), WriteOutcome.FAILED, id="reset before"),
+        pytest.param(ApiUnreachable("no answer", sent=True), WriteOutcome.UNKNOWN, id="no answer"),
         pytest.param(Conflict("PATCH", 409), WriteOutcome.CONFLICT, id="conflict"),
     ],
 )

@@ -22,6 +22,7 @@ from karpool.scheduler.cycle.decision import (
     NotScheduled,
     SchedulingMode,
 )
+from karpool.scheduler.cycle.schedule import static_weights
 from karpool.scheduler.cycle.selection import (
     RegionCandidates,
     RegionGroup,
@@ -78,10 +79,16 @@ def answer_assign(case: Case) -> Given:
 
 
 def task(case: Case) -> AssignmentTask:
-    weights: dict[str, int] = {}
-    for rule in case.get("weights") or ():
-        for name in rule["clusters"]:
-            weights[name] = max(weights.get(name, 0), rule["weight"])
+    rules = [
+        {"targetCluster": {"clusterNames": rule["clusters"]}, "weight": rule["weight"]}
+        for rule in case.get("weights") or ()
+    ]
+    scheduling = {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"}
+    placement = read_placement(
+        {"replicaScheduling": {**scheduling, "weightPreference": {"staticWeightList": rules}}}
+    )
+    named = {name for rule in case.get("weights") or () for name in rule["clusters"]}
+    weights = static_weights(placement, [read_cluster({"metadata": {"name": name}}) for name in named])
     return AssignmentTask(
         ReplicaStrategy(case["strategy"]),
         SchedulingMode(case["mode"]),

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from karpool.model.errors import Invalid
+from karpool.wire.channels import ChannelPool, ClientTls
 from karpool.wire.requests import ESTIMATOR
 from karpool.wire.server_tls import TlsFiles, server_credentials
 from tests.estimator.serving import World, asks, node, serving
@@ -144,3 +145,14 @@ async def test_tls_speaks_http2_as_go_clients_insist(world, files):
         assert chosen.selected_alpn_protocol() == "h2"
         assert chosen.version() == "TLSv1.3"
         writer.transport.abort()
+
+
+def test_channels_are_opened_anew_only_for_certificates_that_can_be_used(tmp_path):
+    write(tmp_path, CLIENT, OURS)
+    pool = ChannelPool(ClientTls(tmp_path / "ca.crt", tmp_path / "tls.crt", tmp_path / "tls.key"))
+    first = pool.generation
+    assert pool.renew() == first
+    (tmp_path / "tls.key").write_bytes(b"half a key")
+    assert pool.renew() == first == pool.renew()
+    write(tmp_path, OURS.issue("scheduler, renewed"), OURS)
+    assert pool.renew() == first + 1 == pool.renew()

@@ -63,7 +63,7 @@ class Figures:
     writes: int = 0  # of controllers, but for leases and events
     terms: int = 0  # of leaders
     longest_gap_seconds: float = 0.0
-    longest_vacancy_seconds: float = 0.0  # of those gaps: while a replica was well
+    longest_vacancy_seconds: float = 0.0  # while one replica stood for it, and was well
     restarts: int = 0
     placements: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -180,7 +180,6 @@ class Campaign:
             self._later = [(when, act) for when, act in self._later if when > now]
             for act in due:
                 act()
-            self.at.judge.look([name for name, line in self.at.lines.items() if line.is_well])
             self.at.revive(0.5, self._limits)
             self.at.company.revive()
             if now >= end:
@@ -204,7 +203,7 @@ class Campaign:
         self.days.end()
         if not wrong:
             await self.days.leave()
-            wrong = await self.at.calm(EMPTY_SECONDS) or await self._left()
+            wrong = await self.at.calm(EMPTY_SECONDS) or await self._left() or self.at.violations
         figures, judge = self.figures, self.at.judge
         figures.wrong = wrong
         if wrong:

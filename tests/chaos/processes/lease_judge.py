@@ -25,10 +25,10 @@ _HARMLESS = re.compile(
 SLACK_SECONDS = 0.25
 DURATION_SECONDS = 15.0  # of a lease, as the flags have it
 # Who looks so late has not run, and neither had those that it looks at.
-LATE_SECONDS = 1.0
-# A replica that is well takes a silent lease after its duration. Three of them: processes also start, find
-# out that their connections are dead, and share a processor.
-VACANT_DURATIONS = 3
+LATE_SECONDS = 3.0
+# A replica that is well takes a silent lease after its duration. Twice that: it also finds out that its
+# connections are dead, and shares a processor.
+VACANT_DURATIONS = 2
 
 
 @dataclass
@@ -40,7 +40,7 @@ class LeaseHistory:
     duration: float = 0.0
     holders: list[str] = field(default_factory=list)  # one after the other
     longest_gap: float = 0.0  # from a holder's last sign to the next one's first
-    longest_vacancy: float = 0.0  # without a sign, while a replica was well all the time
+    longest_vacancy: float = 0.0  # without a sign, while one replica stood for it and was well all the time
 
     @property
     def transitions(self) -> int:
@@ -58,10 +58,12 @@ class LeaseJudge:
         self.violations: list[str] = []
         self.writes: Counter[str] = Counter()
         self._looked_at = clock()
-        self._well_since: dict[str, float] = {}
+        self._candidates: dict[str, float] = {}  # since when: who has read the lease, and was well since
 
     def asked(self, replica: str, request: ProxiedRequest) -> None:
         if request.method not in WRITES:
+            if _LEASE.search(request.path):
+                self._candidates.setdefault(replica, self._clock())
             return
         if _LEASE.search(request.path):
             holder = _spec(request.body).get("holderIdentity")
@@ -103,13 +105,14 @@ class LeaseJudge:
 
     def look(self, well: Collection[str]) -> None:
         """Now and then, with the replicas that run and lack nothing: a lease that was held once is not left
-        to nobody for long while one of those is there to take it."""
+        to nobody for long while one of those stands for it. A process that starts does not yet."""
         now = self._clock()
-        if now - self._looked_at > LATE_SECONDS:
-            self._well_since.clear()
+        late = now - self._looked_at > LATE_SECONDS
         self._looked_at = now
-        self._well_since = {replica: self._well_since.get(replica, now) for replica in well}
-        for replica, since in self._well_since.items():
+        self._candidates = {
+            replica: now if late else since for replica, since in self._candidates.items() if replica in well
+        }
+        for replica, since in self._candidates.items():
             controller = self._controllers[replica]
             history = self.leases[controller]
             if not history.holders:
@@ -117,7 +120,9 @@ class LeaseJudge:
             vacant = now - max(history.renewed_at, since)
             history.longest_vacancy = max(history.longest_vacancy, vacant)
             if vacant > VACANT_DURATIONS * DURATION_SECONDS:
-                self.violations.append(f"{replica} is well for {vacant:.0f} s, and nobody leads {controller}")
+                self.violations.append(
+                    f"{replica} stands by for {vacant:.0f} s, and nobody leads {controller}"
+                )
 
     def _changed(self, replica: str, history: LeaseHistory, holder: str, silence: float) -> None:
         if not holder:

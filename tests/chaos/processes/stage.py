@@ -112,6 +112,7 @@ class Stage:
 
     def revive(self, delay: float = 1.0, limits: Callable[[], Limits] = lambda: UNLIMITED) -> None:
         """Start again what has ended, a while after its end, as a kubelet would."""
+        self.judge.look([name for name, line in self.lines.items() if line.is_well])
         now = time.monotonic()
         for name, line in self.lines.items():
             if line.process.is_running:

@@ -99,25 +99,31 @@ def test_what_was_refused_was_not_written(court: Court) -> None:
 
 
 def looked(court: Court, seconds: int, *well: str) -> None:
+    """Each of those reads the lease and lacks nothing, for so long."""
     for _ in range(seconds):
+        for replica in well:
+            court.judge.asked(replica, ProxiedRequest(Head(f"GET {PATH} HTTP/1.1"), b""))
         court.now += 1.0
         court.judge.look(well)
 
 
 def test_a_lease_that_nobody_takes_although_one_could_is_seen(court: Court) -> None:
-    looked(court, 46, "b")
+    looked(court, 30, "b")
     assert court.judge.violations == []
     looked(court, 1, "b")
-    assert "b is well for 46 s, and nobody leads c" in court.judge.violations[0]
-    assert court.judge.leases["c"].longest_vacancy == 46
+    assert "b stands by for 31 s, and nobody leads c" in court.judge.violations[0]
+    assert court.judge.leases["c"].longest_vacancy == 31
 
 
-def test_time_counts_only_while_somebody_is_well(court: Court) -> None:
-    looked(court, 40, "b")
+def test_time_counts_only_while_somebody_stands_for_it_and_is_well(court: Court) -> None:
+    looked(court, 20, "b")
     looked(court, 1)  # b was killed
-    looked(court, 40, "b")
+    for _ in range(50):
+        court.now += 1.0
+        court.judge.look(["b"])  # it starts, and has not read the lease
+    looked(court, 20, "b")
     court.lease("b", "B")
-    looked(court, 40, "a")
+    looked(court, 20, "a")
     court.now += 100  # this process did not run
-    looked(court, 40, "a")
-    assert court.judge.violations == [] and court.judge.leases["c"].longest_vacancy == 39
+    looked(court, 20, "a")
+    assert court.judge.violations == [] and court.judge.leases["c"].longest_vacancy == 20

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from karpool.model.infeasible import Infeasible
 from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.member_cluster import MemberCluster
-from karpool.model.karmada.placement import AffinityGroup, ReplicaStrategy
+from karpool.model.karmada.placement import AffinityGroup, KarmadaPlacement, ReplicaStrategy
 from karpool.model.taints import untolerated
 from karpool.scheduler.cycle import assignment, plugin_timing, plugins, selection
 from karpool.scheduler.cycle.assignment import Assignment, AssignmentTask
@@ -225,7 +225,7 @@ def _assign(
         binding.replicas,
         binding.template.uid,
         binding.targets,
-        _weights(binding, screened.passed),
+        static_weights(placement, screened.passed),
         bool(group.overflow),
         settings.partial,
         settings.cost,
@@ -237,10 +237,10 @@ def _assign(
     return assignment.assign(chosen, task)
 
 
-def _weights(binding: Binding, clusters: Iterable[MemberCluster]) -> dict[str, int] | None:
+def static_weights(placement: KarmadaPlacement, clusters: Iterable[MemberCluster]) -> dict[str, int] | None:
     """The highest weight of the rules that match, by cluster."""
-    rules = binding.placement.weights
-    if rules is None or binding.placement.strategy is not ReplicaStrategy.STATIC:
+    rules = placement.weights
+    if rules is None or placement.strategy is not ReplicaStrategy.STATIC:
         return None
     weights: dict[str, int] = {}
     for cluster in clusters:
