@@ -110,7 +110,11 @@ _COMMANDS: Table = {
 )
 @click.version_option(__version__, "--version", prog_name="karpool", message="%(prog)s %(version)s")
 @click.option(
-    "-v", "--verbosity", type=click.IntRange(0, 10), default=0, help="How much to log: 1 decisions, 4 all."
+    "-v",
+    "--verbosity",
+    type=click.IntRange(0, 10),
+    default=0,
+    help="How much to log: 1 decisions, 4 all. Default: 0, warnings.",
 )
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), help="Default: text in a terminal, else json."

@@ -9,7 +9,9 @@ from karpool.cli.output.text import emit, machine
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Machine-readable form.")
+@click.option(
+    "-o", "--output", type=click.Choice(["json", "yaml"]), help="Machine-readable form. Default: text."
+)
 def version(output: str | None) -> None:
     """Print the version."""
     facts = {"version": __version__, "python": platform.python_version(), "platform": platform.platform()}

@@ -47,7 +47,7 @@ class DashboardOptions(Options, frozen=True):
         ),
     ] = None
     host: Annotated[str, option("Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, option("Port to listen on; 0 takes a free one.", least=0, most=65535)] = PORT
+    port: Annotated[int, option("Port to listen on. Default: 0, a free one.", least=0, most=65535)] = PORT
     token_file: Annotated[
         Path | None,
         option(
@@ -55,13 +55,18 @@ class DashboardOptions(Options, frozen=True):
             exists=True,
         ),
     ] = None
-    tls_cert_file: Annotated[Path | None, option("Certificate of the server, PEM.", exists=True)] = None
-    tls_private_key_file: Annotated[Path | None, option("Key of the certificate, PEM.", exists=True)] = None
+    tls_cert_file: Annotated[
+        Path | None, option("Certificate of the server, PEM. Default: none.", exists=True)
+    ] = None
+    tls_private_key_file: Annotated[
+        Path | None, option("Key of the certificate, PEM. Default: none.", exists=True)
+    ] = None
     insecure_http: Annotated[
         bool, option("No TLS outside loopback: only behind a proxy that ends TLS itself.")
     ] = False
     allowed_hosts: Annotated[
-        tuple[str, ...], option("A name it may be asked by, beside loopback's.", flag="allowed-host")
+        tuple[str, ...],
+        option("A name it may be asked by, beside loopback's. Default: none.", flag="allowed-host"),
     ] = ()
     history_file: Annotated[
         Path | None,
@@ -82,7 +87,12 @@ class DashboardOptions(Options, frozen=True):
         option("Authority that --prometheus-url is known by, PEM.", exists=True, metavar="FILE"),
     ] = None
     region: Annotated[
-        str, option("Region whose prices are used where a cluster does not say its own.", chart="region")
+        str,
+        option(
+            "Region whose prices are used where a cluster does not say its own. Default:"
+            " none, prices are unknown.",
+            chart="region",
+        ),
     ] = ""
     catalogue: Catalogue = None
     contract: ContractFile = None

@@ -403,12 +403,21 @@ def _make(
 class ConnectionOptions(Options, frozen=True):
     """Which API server to talk to, spelled as kubectl spells it."""
 
-    kubeconfig: Annotated[Path | None, option("Path of the kubeconfig file.")] = None
-    context: Annotated[str, option("Context of the kubeconfig to use.")] = ""
+    kubeconfig: Annotated[
+        Path | None,
+        option(
+            "Path of the kubeconfig file. Default: $KUBECONFIG, else ~/.kube/config, else"
+            " the pod's own account."
+        ),
+    ] = None
+    context: Annotated[str, option("Context of the kubeconfig to use. Default: its current one.")] = ""
     request_timeout_seconds: Annotated[
         float | None,
         Meta(ge=0, extra={"unit": _DURATION}),
-        option("Limit for each request, like 30s; 0 is none.", flag="request-timeout"),
+        option(
+            "Limit for each request, like 30s; 0 is none. Default: 30s.",
+            flag="request-timeout",
+        ),
     ] = None
 
     @property
@@ -456,7 +465,7 @@ class WatchOptions(Options, frozen=True):
 Catalogue = Annotated[
     Path | None,
     option(
-        "Instance types and prices, instead of the shipped ones: a file as docs/catalogue.md says.",
+        "File of instance types and prices; docs/catalogue.md. Default: those that are shipped.",
         exists=True,
     ),
 ]
@@ -465,7 +474,7 @@ Catalogue = Annotated[
 ContractFile = Annotated[
     Path | None,
     option(
-        "Discounts, reservations and commitments: a file as docs/contracts.md says.",
+        "File of discounts, reservations and commitments; docs/contracts.md. Default: list prices.",
         exists=True,
     ),
 ]

@@ -20,17 +20,18 @@ from karpool_fleet.apiserver.serve.run import RunningServer, read_token, run_api
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on; 0 takes a free one."
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on. Default: 0, a free one."
 )
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keep objects, certificates and token here; an acknowledged write survives a crash.",
+    help="Keep objects, certificates and token here; an acknowledged write survives a"
+    " crash. Default: in memory.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Bearer token to ask for.",
+    help="Bearer token to ask for. Default: a new one.",
 )
 @click.option(
     "--insecure-http",

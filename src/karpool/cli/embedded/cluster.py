@@ -70,7 +70,11 @@ def cluster() -> None:
     required=True,
     help="Write a kubeconfig with a context for each cluster to this file.",
 )
-@click.option("--speed", type=click.FloatRange(0.01, 1000), help="How many times as fast as real time.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.01, 1000),
+    help="How many times as fast as real time. Default: as the file says.",
+)
 def start(path: Path | None, kubeconfig: Path, speed: float | None) -> None:
     """Start the clusters of a fleet file and serve them until Ctrl-C.
 

@@ -82,7 +82,7 @@ SHOW_AFTER_SECONDS = 2.0
     metavar=f"[{'|'.join(REPORTS)}]",
     help="Form of the report; of --list all forms of lists, like name and csv.",
 )
-@click.option("--variant", "variants", multiple=True, help="Only these variants.")
+@click.option("--variant", "variants", multiple=True, help="Only these variants. Default: all.")
 @click.option(
     "--seed",
     "seeds",
@@ -91,7 +91,11 @@ SHOW_AFTER_SECONDS = 2.0
     help="Instead of the scenario's; several give means with their spread.",
 )
 @click.option("--duration", help="Instead of the scenario's, like 6h.")
-@click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), help="CSV of the (first) trace.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="CSV of the (first) trace. Default: the one that the scenario names.",
+)
 @catalogue_option
 @click.option(
     "--region",

@@ -23,7 +23,7 @@ from karpool.cli.output.text import note
     help="Where to write the kubeconfig. Default: a private folder that is removed at the end.",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the dashboard; 0 takes a free one."
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the dashboard. Default: 0, a free one."
 )
 @click.option(
     "--speed",

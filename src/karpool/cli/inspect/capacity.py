@@ -98,14 +98,24 @@ class MarketOptions(Options, frozen=True):
 
 class CapacityOptions(Options, frozen=True):
     replicas: Annotated[
-        int | None, option("Instead of those in the file, or still missing.", least=0, most=UNLIMITED)
+        int | None,
+        option(
+            "Number of replicas. Default: those in the file, or those that are still missing.",
+            least=0,
+            most=UNLIMITED,
+        ),
     ] = None
     namespace: Annotated[
-        str, option("Namespace, if the file names none; of the workload in the cluster.", short="n")
+        str, option("Namespace of the workload. Default: the file's, else that of the context.", short="n")
     ] = ""
     all_namespaces: Annotated[bool, option("With -l: of all namespaces.", short="A")] = False
     selector: Annotated[
-        str, option("Waiting pods in the cluster that these labels choose.", short="l", metavar="LABELS")
+        str,
+        option(
+            "Waiting pods in the cluster that these labels choose. Default: none.",
+            short="l",
+            metavar="LABELS",
+        ),
     ] = ""
     template_path: Annotated[
         tuple[str, ...],
@@ -166,7 +176,8 @@ def capacity_picture(
     "-f",
     "--filename",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="Pods, or workloads with one or several pod templates; - reads from stdin.",
+    help="Pods, or workloads with one or several pod templates; - reads from stdin."
+    " Default: those in the cluster that are named.",
 )
 @with_options(CapacityOptions, "options")
 @with_options(MarketOptions, "market")

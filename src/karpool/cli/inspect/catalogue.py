@@ -30,7 +30,12 @@ from karpool.model.karpenter.objects import ON_DEMAND, SPOT
 UNKNOWN = "?"
 NONE = "-"
 _OUTPUT = output_option("table", "wide", "json", "yaml")
-_REGION = click.option("--region", type=RegionParam(), default="", help="Such as eu-central-1 or westeurope.")
+_REGION = click.option(
+    "--region",
+    type=RegionParam(),
+    default="",
+    help="Such as eu-central-1 or westeurope. Default: all regions.",
+)
 
 
 @click.group(epilog="Example: karpool catalogue show m7g.large --region eu-central-1")
@@ -39,7 +44,9 @@ def catalogue() -> None:
 
 
 @catalogue.command(epilog="Example: karpool catalogue regions --provider azure")
-@click.option("--provider", type=click.Choice(["aws", "azure", "gcp"]), help="Of this cloud only.")
+@click.option(
+    "--provider", type=click.Choice(["aws", "azure", "gcp"]), help="Of this cloud only. Default: of all."
+)
 @with_options(StaticListingOptions, "listing")
 def regions(provider: str | None, listing: StaticListingOptions) -> None:
     """List the regions that prices are shipped for, their zones, and how old the prices are."""
@@ -71,7 +78,9 @@ def regions(provider: str | None, listing: StaticListingOptions) -> None:
 
 @catalogue.command("list", epilog="Example: karpool catalogue list --region westeurope --family Ds_v5")
 @_REGION
-@click.option("--family", default="", help="Types whose family, series or name starts with this.")
+@click.option(
+    "--family", default="", help="Types whose family, series or name starts with this. Default: all."
+)
 @click.option("--gpu", is_flag=True, help="Types with GPUs only.")
 @catalogue_option
 @with_options(StaticListingOptions, "listing")
@@ -166,7 +175,9 @@ def show(type_name: str, region: str, catalogue: Path | None, output: str) -> No
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @_REGION
 @click.option(
-    "--write", type=click.Path(path_type=Path, dir_okay=False), help="Write a file for --catalogue here."
+    "--write",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a file for --catalogue here. Default: only check.",
 )
 @_OUTPUT
 def refresh(file: Path, region: str, write: Path | None, output: str) -> None:

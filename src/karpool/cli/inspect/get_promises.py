@@ -108,7 +108,7 @@ def promises_listing(lines: Iterable[PromiseLine], cluster: str = "") -> Listing
 
 
 class PromiseOptions(Options, frozen=True):
-    cluster_name: Annotated[str, option("Only in this member cluster.")] = ""
+    cluster_name: Annotated[str, option("Only in this member cluster. Default: in all.")] = ""
     assumption_ttl_seconds: Annotated[
         Duration,
         option("Lifetime of a promise; use the value of the scheduler's flag.", flag="assumption-ttl"),

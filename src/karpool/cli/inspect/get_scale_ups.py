@@ -198,8 +198,8 @@ def scale_ups_listing(listing: ScaleUpListing, records: Sequence[ScaleUpRecord])
 
 
 @click.command("scale-ups", epilog="Example: karpool get scale-ups --pool shared -o json")
-@click.option("--pool", help="Only of this pool of devices.")
-@click.option("--state", help="Only in this state, like Pending.")
+@click.option("--pool", help="Only of this pool of devices. Default: of all.")
+@click.option("--state", help="Only in this state, like Pending. Default: in all.")
 @with_options(NamespaceOptions, "places")
 @with_options(ListingOptions, "listing")
 @cluster_options

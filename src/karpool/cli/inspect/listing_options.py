@@ -44,13 +44,25 @@ class StaticListingOptions(Options, frozen=True):
             suggestions=(*FORMS, JSONPATH, CUSTOM_COLUMNS),
         ),
     ] = TABLE
-    selector: Annotated[str, option("Only what these labels choose.", short="l", metavar="LABELS")] = ""
-    field_selector: Annotated[
-        str, option("Only where fields of -o json have these values: pool=general,zone!=a.", metavar="FIELDS")
+    selector: Annotated[
+        str, option("Only what these labels choose. Default: all.", short="l", metavar="LABELS")
     ] = ""
-    sort_by: Annotated[str, option("Order by a field of -o json, like .pricePerHour.", metavar="FIELD")] = ""
+    field_selector: Annotated[
+        str,
+        option(
+            "Only where fields of -o json have these values: pool=general,zone!=a. Default: all.",
+            metavar="FIELDS",
+        ),
+    ] = ""
+    sort_by: Annotated[
+        str,
+        option(
+            "Order by a field of -o json, like .pricePerHour. Default: as they are listed.", metavar="FIELD"
+        ),
+    ] = ""
     label_columns: Annotated[
-        tuple[str, ...], option("Show this label in a column of its own.", short="L", metavar="LABEL")
+        tuple[str, ...],
+        option("Show this label in a column of its own. Default: none.", short="L", metavar="LABEL"),
     ] = ()
     no_headers: Annotated[bool, option("Without the line of titles.")] = False
 
@@ -90,7 +102,7 @@ class ListingOptions(StaticListingOptions, frozen=True):
 
 
 class NamespaceOptions(Options, frozen=True):
-    namespace: Annotated[str, option("Only of this namespace.", short="n")] = ""
+    namespace: Annotated[str, option("Only of this namespace. Default: all.", short="n")] = ""
     all_namespaces: Annotated[bool, option("Of all namespaces, as without --namespace.", short="A")] = False
 
     def problems(self) -> Iterator[Invalid | str]:

@@ -19,7 +19,7 @@ class ClusterOptions(ConnectionOptions, frozen=True):
     snapshot: Annotated[
         Path | None,
         option(
-            "Read this file, not a live cluster: from `karpool snapshot`, or YAML or JSON of objects.",
+            "Read this file: from `karpool snapshot`, or YAML or JSON of objects. Default: the live cluster.",
             exists=True,
         ),
     ] = None
@@ -55,14 +55,14 @@ catalogue_option = click.option(
     "--catalogue",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     is_eager=True,  # --region depends on it
-    help="Instance types and prices, instead of the shipped ones: a file as docs/catalogue.md says.",
+    help="File of instance types and prices; docs/catalogue.md. Default: those that are shipped.",
 )
 
 
 contract_option = click.option(
     "--contract",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Discounts, reservations and commitments: a file as docs/contracts.md says.",
+    help="File of discounts, reservations and commitments; docs/contracts.md. Default: list prices.",
 )
 
 

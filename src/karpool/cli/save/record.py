@@ -47,7 +47,7 @@ _MIB = 2**20
     required=True,
     help="The file to write; only its owner may read it.",
 )
-@click.option("--for", "length", default="", help="How long, like 24h; without it until Ctrl-C.")
+@click.option("--for", "length", default="", help="How long, like 24h. Default: until Ctrl-C.")
 @click.option(
     "--max-size",
     type=click.IntRange(min=1),

@@ -58,7 +58,8 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     maintenance_windows: Annotated[
         tuple[str, ...],
         option(
-            "Start moves only inside. Repeat for several.",
+            "Start moves only inside: when it opens, and for how long, like '0 22 * * * 6h'."
+            " Repeat for several. Default: always.",
             flag="maintenance-window",
             metavar="'CRON DURATION [ZONE]'",
             chart="maintenanceWindows",
@@ -67,7 +68,8 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     rates: Annotated[
         tuple[str, ...],
         option(
-            "Maximum number of nodes, or percent of them, in any such time, like 5/1h or 10%/1h.",
+            "Maximum number of nodes, or percent of them, in any such time, like 5/1h or"
+            " 10%/1h. Default: no limit.",
             flag="rate",
             metavar="NODES/TIME",
             chart="rates",

@@ -41,7 +41,7 @@ class PlanningOptions(Options, frozen=True):
     ] = True
     delete: Annotated[bool, option("Only replace nodes.", flag="no-delete", negated=True)] = True
     min_savings_per_hour: Annotated[
-        Amount, option("Minimum saving of a move, in $ per hour.", flag="min-savings")
+        Amount, option("Minimum saving of a move, in $ per hour. Default: 0, any.", flag="min-savings")
     ] = 0.0
     min_age_seconds: Annotated[Duration, option("Keep nodes younger than this.", flag="min-age")] = 0.0
     protect_young_targets: Annotated[
@@ -101,7 +101,7 @@ class PlanOptions(PlanningOptions, frozen=True):
 
     policies: Annotated[
         tuple[PolicyName, ...],
-        option("Policy of every pool, instead of its own. Repeat to compare.", flag="policy"),
+        option("Policy of every pool. Repeat to compare. Default: the pool's own.", flag="policy"),
     ] = ()
     thresholds: Annotated[
         tuple[int, ...], option(f"{_K} Repeat to compare.", flag="threshold", least=1, most=LARGEST_K)
@@ -121,10 +121,13 @@ class PlanOptions(PlanningOptions, frozen=True):
 
 class OnePolicyOptions(PlanningOptions, frozen=True):
     policy: Annotated[
-        PolicyName | None, option("Policy of every pool, instead of its own.", chart="policy")
+        PolicyName | None, option("Policy of every pool. Default: the pool's own.", chart="policy")
     ] = None
     threshold: Annotated[
-        int | None, option("k of the Balanced policy.", chart="threshold", least=1, most=LARGEST_K)
+        int | None,
+        option(
+            "k of the Balanced policy. Default: the pool's own.", chart="threshold", least=1, most=LARGEST_K
+        ),
     ] = None
 
     def problems(self) -> Iterator[Invalid | str]:

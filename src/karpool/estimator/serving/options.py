@@ -23,9 +23,15 @@ class GrpcServerOptions(Options, frozen=True):
         str,
         option("Certificate of the server; without it and the key: plaintext.", flag="grpc-auth-cert-file"),
     ] = ""
-    key_file: Annotated[str, option("Key of the server's certificate.", flag="grpc-auth-key-file")] = ""
+    key_file: Annotated[
+        str, option("Key of the server's certificate. Default: none.", flag="grpc-auth-key-file")
+    ] = ""
     client_ca_file: Annotated[
-        str, option("Authority that client certificates must come from.", flag="grpc-client-ca-file")
+        str,
+        option(
+            "Authority that client certificates must come from. Default: clients need none.",
+            flag="grpc-client-ca-file",
+        ),
     ] = ""
     skips_client_verify: Annotated[
         bool,
@@ -45,7 +51,7 @@ class MemberConnectionOptions(Options, frozen=True):
     kubeconfig: Annotated[
         str, option("Kubeconfig of the member cluster. Without it and --master: the pod's own account.")
     ] = ""
-    master: Annotated[str, option("Address of the member's API server, instead of the kubeconfig's.")] = ""
+    master: Annotated[str, option("Address of the member's API server. Default: the kubeconfig's.")] = ""
     kube_api_qps: Annotated[Amount, option("Requests per second to the member's API server.")] = 20.0
     kube_api_burst: Annotated[Count, option("Requests at once to the member's API server.")] = 30
 
@@ -57,14 +63,19 @@ class EstimatorOptions(Options, frozen=True):
 
     connection: Annotated[MemberConnectionOptions, option(process_only=True)] = MemberConnectionOptions()
     cluster_name: Annotated[
-        str, option("Name of the member cluster; a request for another one is refused.")
+        str,
+        option(
+            "Name of the member cluster; a request for another one is refused. Default: any name is answered."
+        ),
     ] = ""
     grpc: Annotated[GrpcServerOptions, option(process_only=True)] = GrpcServerOptions()
     parallelism: Annotated[int, option("Workers per request.", ignored=True)] = 0
     probes: Annotated[ProbeOptions, option(process_only=True)] = ProbeOptions(
         health_probe_bind_address=":10351"
     )
-    feature_gates: Annotated[str, option("Name=true|false, separated by commas.")] = ""
+    feature_gates: Annotated[
+        str, option("Name=true|false, separated by commas. Default: each gate's own.")
+    ] = ""
     logs: Annotated[GoLogOptions, option(process_only=True)] = GoLogOptions()
     # Of karmada#7376.
     plugins: Annotated[
@@ -74,7 +85,7 @@ class EstimatorOptions(Options, frozen=True):
     node_capacity_providers: Annotated[
         tuple[str, ...],
         option(
-            "Autoscalers whose future nodes count: karpenter, cluster-autoscaler.",
+            "Autoscalers whose future nodes count: karpenter, cluster-autoscaler. Default: none.",
             chart="nodeCapacityProviders",
             pattern="^(karpenter|cluster-autoscaler)$",
         ),
@@ -87,14 +98,19 @@ class EstimatorOptions(Options, frozen=True):
         ),
     ] = "packing"
     catalogue: Annotated[
-        str, option("File of instance types and prices, instead of the shipped; docs/catalogue.md.")
+        str, option("File of instance types and prices; docs/catalogue.md. Default: those that are shipped.")
     ] = ""
     contract: Annotated[
-        str, option("File of discounts, reservations and commitments; docs/contracts.md.")
+        str,
+        option("File of discounts, reservations and commitments; docs/contracts.md. Default: list prices."),
     ] = ""
     region: Annotated[
         str,
-        option("Region whose instance types are used where a cluster names none itself.", chart="region"),
+        option(
+            "Region whose instance types are used where a cluster names none itself."
+            " Default: none, the answer is -1.",
+            chart="region",
+        ),
     ] = ""
     max_potential_nodes: Annotated[
         Count,

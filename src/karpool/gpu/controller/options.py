@@ -62,13 +62,20 @@ class GpuScalerOptions(Options, frozen=True):
             process_only=True,
         ),
     ] = None
-    default_pool: Annotated[str, option("GPU pool of pods that name none.", chart="defaultPool")] = ""
+    default_pool: Annotated[
+        str,
+        option("GPU pool of pods that name none. Default: none.", chart="defaultPool"),
+    ] = ""
     catalogue: Annotated[Catalogue, option(process_only=True)] = None
     contract: Annotated[ContractFile, option(process_only=True)] = None
     contract_cluster: Annotated[ContractCluster, option(process_only=True)] = ""
     region: Annotated[
         str,
-        option("Region to assume until a node or NodePool names one.", chart="region", process_only=True),
+        option(
+            "Region to assume until a node or NodePool names one. Default: none.",
+            chart="region",
+            process_only=True,
+        ),
     ] = ""
     strategy: Annotated[StrategyName, option("How to choose among GPUs with room.", chart="strategy")] = (
         StrategyName.NODE_COMPACT

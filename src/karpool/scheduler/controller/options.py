@@ -47,7 +47,7 @@ CLUSTER_SUMMARY_NAME = "karpool-cluster-summary"
 SYSTEM_NAMESPACE = "karmada-system"
 PLUGINS = (*plugins.FILTERS, *plugins.SCORES)
 _LIFETIME = PromiseLifetime()
-_FeatureGates = Annotated[str, option("Name=true|false, separated by commas.")]
+_FeatureGates = Annotated[str, option("Name=true|false, separated by commas. Default: each gate's own.")]
 
 
 def enabled_plugins(plugins: Sequence[str]) -> frozenset[str]:
@@ -83,20 +83,28 @@ class EstimatorAccessOptions(Options, frozen=True):
         option("Port of the estimators' Services.", flag="scheduler-estimator-port", least=1, most=65535),
     ] = PORT
     ca_file: Annotated[
-        str, option("Authority of the estimators' certificates.", flag="scheduler-estimator-ca-file")
+        str,
+        option(
+            "Authority of the estimators' certificates. Default: those of the system.",
+            flag="scheduler-estimator-ca-file",
+        ),
     ] = ""
     cert_file: Annotated[
-        str, option("Our certificate for estimators.", flag="scheduler-estimator-cert-file")
+        str, option("Our certificate for estimators. Default: none.", flag="scheduler-estimator-cert-file")
     ] = ""
-    key_file: Annotated[str, option("Key of our certificate.", flag="scheduler-estimator-key-file")] = ""
+    key_file: Annotated[
+        str, option("Key of our certificate. Default: none.", flag="scheduler-estimator-key-file")
+    ] = ""
     skips_verify: Annotated[
         bool, option("Accept any certificate of an estimator.", flag="insecure-skip-estimator-verify")
     ] = False
 
 
 class KarmadaConnectionOptions(Options, frozen=True):
-    kubeconfig: Annotated[str, option("Kubeconfig of the Karmada API server.")] = ""
-    master: Annotated[str, option("Address of the Karmada API server, instead of the kubeconfig's.")] = ""
+    kubeconfig: Annotated[
+        str, option("Kubeconfig of the Karmada API server. Default: the pod's own account.")
+    ] = ""
+    master: Annotated[str, option("Address of the Karmada API server. Default: the kubeconfig's.")] = ""
     kube_api_qps: Annotated[Amount, option("Requests per second to the API server; 0 is no limit.")] = 40.0
     kube_api_burst: Annotated[Count, option("Requests at once to the API server.")] = 60
 
