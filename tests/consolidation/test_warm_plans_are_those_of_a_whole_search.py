@@ -90,6 +90,22 @@ def test_after_so_many_warm_plans_a_whole_search_is_made():
     assert warm == [*range(WARM_MAX + 1), 0, 1]
 
 
+def test_after_a_search_that_failed_a_whole_one_is_made():
+    cluster, planning = BuiltCluster(30, 300, ROOMY, 5), PlanCache()
+    hurried = replace(SETTINGS[0], deadline_seconds=60.0)
+
+    def fails():
+        raise RuntimeError("the clock is gone")
+
+    with as_in_large_clusters():
+        planning.plan(cluster.view(), hurried, NOW, elapsed=lambda: 0.0)
+        change(cluster, Random(5), 0.01)
+        with pytest.raises(RuntimeError):
+            planning.plan(cluster.view(), hurried, NOW, elapsed=fails)
+        judge(cluster, planning, hurried)
+    assert planning.warm == 0
+
+
 def test_where_much_changed_or_groups_go_first_a_whole_search_is_made():
     cluster, planning = BuiltCluster(30, 300, ROOMY, 5), PlanCache()
     unbounded = replace(SETTINGS[2], heed_budgets=False)

@@ -68,6 +68,8 @@ class PlanCache:
             return replace(last.plan, made_at=now)
         self.searches += 1
         before, prices = permission.copy(), view.offerings.version
+        usable = self._usable(view, settings, prices)
+        self._last = None  # a search that fails leaves nothing behind: what it shares is half used
         planner = Planner(
             view,
             settings,
@@ -75,7 +77,7 @@ class PlanCache:
             elapsed,
             judged=judged,
             permitted=permission,
-            last=self._usable(view, settings, prices),
+            last=usable,
         )
         plan = planner.plan()
         self.warm = self.warm + 1 if planner.is_warm else 0
