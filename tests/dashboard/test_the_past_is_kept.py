@@ -1,7 +1,10 @@
 """Figures over time: means of what was seen, sums of what happened, bounded, and the same after a restart."""
 
 import math
+import os
+import resource
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -148,3 +151,32 @@ def test_a_file_that_cannot_be_written_any_more_does_not_stop_the_page(tmp_path:
     other.execute("DROP TABLE steps")
 
     file.keep(FleetHistory().sample([row()], {}, START))
+
+
+def test_a_disk_that_fills_up_stops_neither_the_page_nor_loses_what_was_kept(tmp_path: Path) -> None:
+    """In a process of its own, whose files may grow to 100 KiB, then without that limit."""
+    path = tmp_path / "past.sqlite"
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100 * 1024, 100 * 1024))
+            _fill(path, 300)
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+    again = HistoryFile(path)
+    kept = [step.step for step in again.steps() if step.step_seconds == 10 and step.cluster == "east"]
+    assert 0 < len(kept) < 300 and kept == list(range(kept[0], kept[0] + len(kept)))
+    again.close()
+    _fill(path, 350)
+    again = HistoryFile(path)
+    assert sum(step.step_seconds == 10 and step.cluster == "east" for step in again.steps()) == 350
+    again.close()
+
+
+def _fill(path: Path, looks: int) -> None:
+    file, history = HistoryFile(path), FleetHistory()
+    for number in range(looks):
+        file.keep(history.sample([row(nodes=number)], {}, START + 10 * number))
+    file.close()
