@@ -30,9 +30,6 @@ from karpool.model.kubernetes.times import rfc3339_micro
 
 log = structlog.get_logger(__name__)
 
-# How much longer a candidate waits whose last write was not answered: another that asks every `retry` comes
-# first. Otherwise one whose answers are lost takes the lease again and again, and never leads.
-COURTESY_RETRIES = 3
 LONGEST_DURATION = 3600.0  # a lease that claims more was not written by an elector
 
 
@@ -81,7 +78,6 @@ class LeaseElector:
         self._seen: tuple[Any, ...] | None = None  # the record we wait for; None if we know of no lease...
         self._stamp = 0.0
         self._seen_at = 0.0  # ...and when it last changed, by our clock
-        self._unanswered = False  # our last write
 
     @property
     def leading(self) -> bool:
@@ -195,8 +191,7 @@ class LeaseElector:
         # Our own name is waited for too: a request we gave up on may have put it there at any time,
         # even under a leader whose lease was deleted.
         waited = self._clock.monotonic() - self._seen_at
-        courtesy = COURTESY_RETRIES * self._timing.retry if self._unanswered else 0.0
-        return not spec.get("holderIdentity") or waited >= self._duration_of(spec) + courtesy
+        return not spec.get("holderIdentity") or waited >= self._duration_of(spec)
 
     def _note(self, lease: Object) -> None:
         record = (*_tenure(lease), _spec(lease).get("renewTime"))
@@ -232,12 +227,7 @@ class LeaseElector:
     async def _write(self, lease: Object) -> None:
         sent_at = self._clock.monotonic()
         timeout = self._timing.renew_deadline / 2
-        try:
-            self._held = await self._client.update(LEASES, lease, retry=NEVER, timeout=timeout)
-        except ApiUnreachable:
-            self._unanswered = True
-            raise
-        self._unanswered = False
+        self._held = await self._client.update(LEASES, lease, retry=NEVER, timeout=timeout)
         self._valid_until = sent_at + self._timing.renew_deadline
 
     async def _read(self) -> Object:
