@@ -32,6 +32,7 @@ NOT_READING = {
     "gpu-agent",
     "gpu-scaler",
     "scheduler",
+    "schema",  # of documents
     "simulate",  # brings up its own
     "snapshot",
     "support-bundle",  # holds one
