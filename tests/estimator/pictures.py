@@ -40,8 +40,8 @@ class Told:
         namespace = meta.get("namespace", "") if meta is not None else found.metadata.namespace
         tell(self.cluster, kind, ObjectKey(namespace, name), found, self.now)
 
-    def drop(self, kind: kinds.ClusterKind, name: str) -> None:
-        tell_gone(self.cluster, kind, ObjectKey("", name), self.now)
+    def drop(self, kind: kinds.ClusterKind, name: str, namespace: str = "") -> None:
+        tell_gone(self.cluster, kind, ObjectKey(namespace, name), self.now)
 
     def snapshot(self) -> Snapshot:
         return self.cluster.snapshot(self.now)

@@ -8,6 +8,7 @@ from karpool.estimator.pending_demand import served_by_expected
 from karpool.estimator.plugins.interface import EstimateCode
 from karpool.estimator.plugins.node_autoscaler import NodeAutoscalerEstimator
 from karpool.estimator.providers.karpenter import KarpenterProvider
+from karpool.estimator.providers.karpenter_limits import KarpenterLimitsProvider
 from karpool.estimator.question import EstimateQuestion
 from karpool.model.dra.wire import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from karpool.model.karmada.replica_requirements import Component, requirements
@@ -27,9 +28,9 @@ TYPE = "node.kubernetes.io/instance-type"
 class World:
     """Ten nodes of four cores each, at most."""
 
-    def __init__(self, nodes=10):
+    def __init__(self, nodes=10, **plugins):
         self.provider = KarpenterProvider(At())
-        self.told = Told(self.provider, Market(catalogue(instance_type("four", 4, 16))))
+        self.told = Told(self.provider, Market(catalogue(instance_type("four", 4, 16, **plugins))))
         spec = {"limits": {"nodes": str(nodes)}}
         self.told.put(kinds.NODEPOOLS, decode({"metadata": {"name": "pool"}, "spec": spec}, NodePool))
 
@@ -225,6 +226,18 @@ def test_a_resource_of_a_device_class_is_counted_by_devices():
     assert world.replicas(5, cpu="1", **{"example.com__gpu": "1"}) == 13
 
 
+def test_where_a_plugin_has_the_resource_no_driver_is_needed():
+    world = World(**{"example.com/gpu": 2})
+    world.put(kinds.DEVICE_CLASSES, DeviceClass, device_class(extendedResourceName="example.com/gpu"))
+
+    assert world.replicas(cpu="1", **{"example.com__gpu": "1"}) == 20
+    both = tuple(
+        Component(name, 1, requirements({"cpu": cpu, "example.com/gpu": "1"}))
+        for name, cpu in (("a", "1"), ("b", "2"))
+    )
+    assert world.asked(ComponentSetsRequest("c", both)).value == 10  # one of each on every node
+
+
 def test_devices_that_nobody_knows_of_are_no_zero():
     world = World()
     world.put(kinds.DEVICE_CLASSES, DeviceClass, device_class())
@@ -267,3 +280,35 @@ def test_claims_of_pods_do_not_compile_pools_again():
 
     world.put(kinds.CLAIM_TEMPLATES, ResourceClaimTemplate, template(devices=2))
     assert world.provider.moment(world.told.snapshot()).new is not compiled
+
+
+def test_a_claim_of_its_own_compiles_pools_again():
+    """Whoever names it may go where it is, and nowhere else."""
+    world = with_devices()
+    compiled = world.provider.moment(world.told.snapshot()).new
+    raw = {"metadata": {"name": "shared", "namespace": "default"}, "spec": template()["spec"]["spec"]}
+    world.put(kinds.RESOURCE_CLAIMS, ResourceClaim, raw)
+
+    assert world.provider.moment(world.told.snapshot()).new is not compiled
+
+
+def test_what_existing_nodes_have_is_told_although_new_ones_are_not_known():
+    """Its node is of no type that the pool launches."""
+    world = with_devices()
+    world.told.drop(kinds.PODS, "full", "default")
+    there = node("n1", initialized=True)
+    there.metadata.labels[TYPE] = "other"
+    world.told.put(kinds.NODES, there)
+    answer = world.asked(ReplicasRequest("c", requirements({"cpu": "1", CLASS: "1"})))
+
+    assert (answer.code, answer.value) == (EstimateCode.SUCCESS, 2)
+
+
+def test_pods_of_buffers_fail_no_pool_by_its_limits():
+    """They wait in the room, and for nobody."""
+    world = World()
+    world.buffer(3)
+    provider = KarpenterLimitsProvider(At(), failure_threshold_seconds=-1)
+    question = EstimateQuestion(ReplicasRequest("c", requirements({"cpu": "1"})), world.told.snapshot())
+
+    assert not [part.reasons for part in provider.estimate(question).parts if part.reasons]

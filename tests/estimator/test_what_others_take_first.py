@@ -5,10 +5,14 @@ import json
 from collections import Counter
 
 import pytest
+import yaml
 
+from karpool.cluster import kinds
+from karpool.cluster.market.market import Market
 from karpool.estimator.plugins.resource_quota import ResourceQuotaEstimator
 from karpool.estimator.providers.cluster_autoscaler import ClusterAutoscalerProvider
 from karpool.estimator.question import EstimateQuestion
+from karpool.model.catalogue.files import load_shipped
 from karpool.model.karmada.replica_requirements import Component, ReplicaNodeClaim, requirements
 from karpool.model.kubernetes.api_resources import (
     CAPACITYBUFFERS_BETA,
@@ -16,13 +20,16 @@ from karpool.model.kubernetes.api_resources import (
     DEPLOYMENTS,
     PODTEMPLATES,
 )
+from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.resource_quota import ResourceQuota
 from karpool.packing.tables.room import snapshot_of
 from karpool.rooms.arrived import arrived, outstanding
 from karpool.wire.requests import AssumedOwner, AssumedWorkload, ReplicasRequest
 from karpool_fleet.clusters.fleet_file import NodeGroupSpec
-from tests.estimator.pictures import in_room
+from tests.estimator.pictures import Told, in_room
+from tests.estimator.test_usage_of_pools import At
 from tests.estimator.watching import asking
 from tests.fleet.living import deployment, play, until
 
@@ -171,3 +178,30 @@ def test_a_quota_has_counted_pods_of_a_promise_that_wait(waiting, admitted):
     )
 
     assert ResourceQuotaEstimator().estimate(question).value == admitted
+
+
+def test_machines_on_their_way_count_beside_those_that_may_be_asked_for():
+    provider = ClusterAutoscalerProvider(At())
+    told = Told(provider, Market(load_shipped("us-east-1")))
+    labels = {"eks.amazonaws.com/nodegroup": "web", "node.kubernetes.io/instance-type": "m5.large"}
+    room = {"cpu": "2", "memory": "8Gi", "pods": "29"}
+    there = {"metadata": {"name": "n", "labels": labels}, "status": {"allocatable": room, "capacity": room}}
+    there["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    health = {
+        "status": "Healthy",
+        "minSize": 0,
+        "maxSize": 6,
+        "cloudProviderTarget": 3,
+        "nodeCounts": {"registered": {"total": 1, "ready": 1}},
+    }
+    status = {"autoscalerStatus": "Running", "nodeGroups": [{"name": "eks-web-1", "health": health}]}
+    meta = {"name": "cluster-autoscaler-status", "namespace": "kube-system"}
+    told.put(
+        kinds.NODE_GROUP_STATUS,
+        decode({"metadata": meta, "data": {"status": yaml.safe_dump(status)}}, ConfigMap),
+    )
+    told.put(kinds.NODES, decode(there, Node))
+    question = EstimateQuestion(ReplicasRequest("c", requirements({"cpu": "1"})), told.snapshot())
+    amounts = {part.name.partition("/")[2]: part.amount for part in provider.estimate(question).parts}
+
+    assert amounts == {"eks-web-1/in-flight": 4, "eks-web-1": 6}
