@@ -263,3 +263,21 @@ def test_a_search_that_was_cut_says_so_and_still_names_who_would_do(monkeypatch)
     assert (
         fits(loaded(without(objects, names)).snapshot(0.0).room, shape_of(decode(pod("w", "", "3"), Pod))) > 0
     ).any()
+
+
+def test_a_named_claim_is_given_back_when_all_who_reserved_it_go():
+    held = allocated("shared", "n0", "gpu-0")
+    held["metadata"] = {"name": "shared", "namespace": "team"}
+    users = [pod(name, "n0", "1", priority=-1) for name in ("one", "two")]
+    for user in users:
+        user["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "shared"}]
+    held["status"]["reservedFor"] = [
+        {"resource": "pods", "name": name, "uid": name} for name in ("one", "two")
+    ]
+    waiting = pod("w", "", "1")
+    waiting["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+
+    answer, _ = asked([CLASS, TEMPLATE, node("n0"), device_slice("n0", 1), held, *users], waiting)
+
+    assert answer is not None
+    assert [gone.pod for gone in answer.pods] == ["team/one", "team/two"]
