@@ -52,8 +52,15 @@ def judge(cluster, planning, chosen):
         whole.before,
         whole.after,
     )
+    pods = view.pods
+    moving = {machine.name: set() for machine in view.machines}
+    for key, row, moves in zip(pods.keys, pods.rows, pods.moves, strict=True):
+        if moves:
+            moving[view.snapshot.names[row]].add(key)
     for rejected in warm.rejected:
-        assert rejected.why and not gone & set(rejected.move.names)
+        names = rejected.move.names
+        assert rejected.why and not gone & set(names)
+        assert {pod.pod for pod in rejected.move.pods} == set().union(*map(moving.get, names))
 
 
 @pytest.mark.long
@@ -68,6 +75,15 @@ def test_what_goes_is_what_a_whole_search_takes(seed, use, chosen):
             judge(cluster, planning, chosen)
             if chance.random() < 0.3:
                 cluster.end_node(chance.choice(cluster.view().snapshot.names))
+
+
+def test_all_that_budgets_allow_goes_and_pods_of_today_are_named():
+    cluster, planning = BuiltCluster(90, 900, ROOMY, 5), PlanCache()
+    with as_in_large_clusters():
+        planning.plan(cluster.view(), SETTINGS[0], NOW)
+        change(cluster, Random(5), 0.01)
+        judge(cluster, planning, SETTINGS[0])
+    assert planning.warm == 1
 
 
 def test_a_node_that_is_gone_renumbers_the_others_and_changes_nothing_else():
