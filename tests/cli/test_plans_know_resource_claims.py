@@ -125,6 +125,21 @@ def test_it_moves_where_a_device_is_free(plan):
     assert (removed(taken), bought(taken)) == (["big"], 1)
 
 
+def test_a_template_as_people_write_it_asks_for_one_device(plan):
+    """The API server adds mode and count; what is stored without them is refused, as by Kubernetes."""
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
+    short = {**TEMPLATE, "spec": {"spec": {"devices": {"requests": requests}}}}
+    stored = {**short, "metadata": {**short["metadata"], "resourceVersion": "7"}}
+    web = claiming("web", "big", resourceClaimTemplateName="one")
+    held = allocated("web-gpu", "big", "gpu-0", owner="web")
+    cluster = [
+        entry for entry in two_nodes(web, devices("big", 1), devices("other", 1)) if entry is not TEMPLATE
+    ]
+
+    assert removed(plan(*cluster, short, held)) == ["big"]
+    assert removed(plan(*cluster, stored, held)) == []
+
+
 def test_two_pods_do_not_move_onto_one_device(plan):
     pods = [claiming(name, "big", resourceClaimTemplateName="one") for name in ("one", "two")]
     held = [

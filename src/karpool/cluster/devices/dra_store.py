@@ -75,11 +75,16 @@ class DraStore:
                 self._read(kind, key, lambda: class_of(obj), self._classes, key.name)
                 self._stock = None
             case ResourceClaim():
-                if not self._read(kind, key, lambda: claim_of(obj), self._claims, str(key)):
+                if not self._read(
+                    kind, key, lambda: claim_of(obj, defaulted=_is_manifest(obj)), self._claims, str(key)
+                ):
                     self._unreadable.add((kind, str(key)))
                 self._state = None
             case ResourceClaimTemplate():
-                self._read(kind, key, lambda: spec_of(obj.spec.spec), self._templates, str(key))
+                manifest = _is_manifest(obj)
+                self._read(
+                    kind, key, lambda: spec_of(obj.spec.spec, defaulted=manifest), self._templates, str(key)
+                )
                 self._state = None
 
     def drop(self, kind: str, key: ObjectKey) -> None:
@@ -164,3 +169,8 @@ def _plausible(slice_: DeviceSlice) -> DeviceSlice:
 def _not_negative(path: str, nanos: int) -> None:
     if nanos < 0:
         raise Invalid(path, nanos / 10**9, "must not be negative")
+
+
+def _is_manifest(obj: ResourceClaim | ResourceClaimTemplate) -> bool:
+    """As people write it: no API server has completed it yet."""
+    return not obj.metadata.resource_version
