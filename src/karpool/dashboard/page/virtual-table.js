@@ -2,17 +2,16 @@
 
 import { change, useAddress } from "./address.js";
 import { address as addressOf, get } from "./api.js";
-import { count, now, plural, serverTime } from "./format.js";
+import { count, plural, serverTime } from "./format.js";
 import { kindOf } from "./parts.js";
 import { failed, stamp, useNarrow, useStore } from "./store.js";
-import { Component, html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 
 const ROW = 46; // pixels, as in the style sheet: rows of equal height can be found without being drawn
 const PIECE = 100; // rows of one question
 const BESIDE = 12; // rows drawn above and below what is seen, so that scrolling shows no gap
 const KEPT = 5; // pieces held above and below what is seen, so that memory does not grow with what was scrolled past
 const REST = 60; // ms on one place before rows are asked for: who flies past does not read
-const AGING = 10; // seconds after which "12 s ago" is said anew
 const PACE = 1000;
 
 // Pieces of the list by their number, asked for when they come into sight. `first` is the first answer.
@@ -93,57 +92,29 @@ export function VirtualTable({ caption, path, asked, areas, columns, itemKey, no
     if (Math.abs(scrollTop - view.top) >= ROW * (BESIDE / 2) || clientHeight !== view.height) setView({ top: scrollTop, height: clientHeight });
   };
   useEffect(() => { if (place.current && place.current.clientHeight !== view.height) setView((each) => ({ ...each, height: place.current.clientHeight })); });
-  const widths = useWidths(place, narrow ? null : addressOf(path, asked), Boolean(pieces.row(first)));
   if (pieces.error && !latest) return html`<p class="empty">${pieces.error.message}</p>`;
   if (!latest) return html`<p class="empty">Asking…</p>`;
   if (!total) return html`<p class="empty">${latest.total ? `Nothing matches; there are ${count(latest.total)}.` : none}</p>`;
-  const seen = `${location.hash} ${Math.floor(now() / AGING)}`;
   const drawn = Array.from({ length: end - first }, (_, index) => [first + index, pieces.row(first + index)]);
   return html`<div class="card">
     <p class="soft small row" role="status"><span>${total === latest.total ? plural(total, "row") : `${count(total)} of ${plural(latest.total, "row")}`}</span></p>
     <div class=${narrow ? "wide" : "wide tall"} tabindex="0" role="region" aria-label=${caption} ref=${place} onScroll=${narrow ? undefined : scrolled}>
       <div class="whole" style=${narrow ? {} : { paddingTop: `${first * ROW}px`, paddingBottom: `${(total - end) * ROW}px` }}>
-        <table class=${narrow ? "stacks" : "even"} style=${widths ? { tableLayout: "fixed" } : {}} aria-rowcount=${total + 1}><caption class="unseen">${caption}</caption>
-          <thead><tr aria-rowindex="1">${columns.map((column, index) => html`<${Head} column=${column} width=${widths?.[index]} />`)}</tr></thead>
-          <tbody>${drawn.map(([index, item]) => html`<${Row} key=${item ? itemKey(item) : `row-${index}`} index=${index} item=${item} columns=${columns} seen=${seen} />`)}</tbody>
+        <table class=${narrow ? "stacks" : "even"} aria-rowcount=${total + 1}><caption class="unseen">${caption}</caption>
+          <thead><tr aria-rowindex="1">${columns.map((column) => html`<${Head} column=${column} />`)}</tr></thead>
+          <tbody>${drawn.map(([index, item]) => html`<tr key=${item ? itemKey(item) : `row-${index}`} aria-rowindex=${index + 2}>${columns.map((column) => html`<td class=${kindOf(column)} data-name=${column.name}><span class="cut">${item ? column.cell(item) : "…"}</span></td>`)}</tr>`)}</tbody>
         </table></div></div>
     ${narrow && total > limit && html`<button type="button" class="more" onClick=${() => setLimit(limit + 50)}>${`Show ${Math.min(50, total - limit)} more of ${count(total)}`}</button>`}
   </div>`;
 }
 
-// Made again only for another item, address or moment: of the rows on a screen, a step of the wheel changes one or two.
-class Row extends Component {
-  shouldComponentUpdate(next) {
-    return ["item", "index", "columns", "seen"].some((name) => next[name] !== this.props[name]);
-  }
-
-  render({ index, item, columns }) {
-    return html`<tr aria-rowindex=${index + 2}>${columns.map((column) => html`<td class=${kindOf(column)} data-name=${column.name}><span class="cut">${item ? column.cell(item) : "…"}</span></td>`)}</tr>`;
-  }
-}
-
-// Widths of columns as the first rows need them, then fixed: rows that come do not move the others, and a browser that
-// knows widths does not measure every cell. `question` null: none are fixed.
-function useWidths(place, question, hasRows) {
-  const [fixed, setFixed] = useState({ question: null, room: 0, widths: null });
-  const room = place.current?.clientWidth ?? 0;
-  const holds = fixed.question === question && fixed.room === room;
-  useLayoutEffect(() => {
-    if (question === null || holds || !hasRows || !place.current) return;
-    const heads = [...place.current.querySelectorAll("thead th")];
-    setFixed({ question, room, widths: heads.map((head) => head.offsetWidth) });
-  });
-  return question !== null && holds ? fixed.widths : null;
-}
-
 // A head that sorts: down first for numbers, up first for names.
-function Head({ column, width }) {
+function Head({ column }) {
   const { asked } = useAddress();
-  const style = width ? { width: `${width}px` } : {};
-  if (!column.sort) return html`<th scope="col" class=${kindOf(column)} style=${style}>${column.name}</th>`;
+  if (!column.sort) return html`<th scope="col" class=${kindOf(column)}>${column.name}</th>`;
   const [up, down] = [column.sort, `-${column.sort}`];
   const now = asked.sort ?? "";
   const next = column.number ? (now === down ? up : down) : now === up ? down : up;
   const state = now === up ? "ascending" : now === down ? "descending" : "none";
-  return html`<th scope="col" class=${kindOf(column)} style=${style} aria-sort=${state}><button type="button" class="sort" onClick=${() => change({ sort: next })}>${column.name}<span aria-hidden="true">${{ ascending: " ▲", descending: " ▼", none: "" }[state]}</span></button></th>`;
+  return html`<th scope="col" class=${kindOf(column)} aria-sort=${state}><button type="button" class="sort" onClick=${() => change({ sort: next })}>${column.name}<span aria-hidden="true">${{ ascending: " ▲", descending: " ▼", none: "" }[state]}</span></button></th>`;
 }
