@@ -100,9 +100,13 @@ class TestPlaceholders:
 
     def test_under_a_contract_it_asks_only_for_what_costs_least(self):
         """Karpenter buys by its own list: a medium that was reserved would stand unused beside a small."""
-        entry = {"name": "r", "kind": "reservation", "types": ["medium"], "count": 1}
+        entry = {"name": "r", "kind": "reservation", "types": ["t3.medium"], "count": 1}
         text = yaml.safe_dump({"format": "karpool-contract/1", "commitments": [entry]})
-        for contract, types in ((None, ["medium", "small"]), (read_contract(text.encode()), ["medium"])):
+        read = read_contract(text.encode())
+        (reserved,) = read.commitments
+        scope = replace(reserved.scope, types=type(reserved.scope.types)(["medium"]))  # as it is called here
+        reserving = replace(read, commitments=(replace(reserved, scope=scope),))
+        for contract, types in ((None, ["medium", "small"]), (reserving, ["medium"])):
             (record,) = begun(replaced(1, contract=contract))
             (pod,) = pods_of(record)
             (choice,) = pod["spec"]["affinity"]["nodeAffinity"][
