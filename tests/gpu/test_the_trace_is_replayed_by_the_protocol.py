@@ -80,7 +80,7 @@ def test_our_measure_of_what_is_lost_is_that_of_the_trace():
     cluster = gpu.Karpool("default")
     for pod in openb.arrivals("default", 42):
         cluster.place(pod)
-        worth = cluster.strategy._current(cluster.allocator.table)
+        worth = cluster.strategy.score(cluster.allocator.table)
         published = openb.Fragments(openb.usual("default"))
         expected = published.lost(cluster.free_cpu(), cluster.free_gpus(), openb.np.arange(len(NODES)))
         assert worth.node_lost[: len(NODES)] == pytest.approx(expected, abs=1e-6)
