@@ -30,6 +30,7 @@ from tests.packing.pool_cases import (
 )
 
 NODES_MAX = 6
+GPU = "example.com/gpu"
 
 
 def plain(shape):
@@ -140,6 +141,28 @@ def test_more_limit_never_means_fewer_replicas(case, data):
 
 
 @pytest.mark.long
+@settings(max_examples=150)
+@given(cases(), st.data())
+def test_limits_of_devices_that_some_machines_lack_keep_both_promises(case, data):
+    shape, chosen, types, daemons, usage, out = case
+    devices = st.sampled_from([0, 1, 2, 4])
+    with_gpus = [
+        replace(instance, capacity={**instance.capacity, GPU: number}) if number else instance
+        for instance in types
+        for number in [data.draw(devices)]
+    ]
+    limited = [replace(pool, limits={**pool.limits, GPU: data.draw(devices)}) for pool in chosen]
+    larger = [replace(pool, limits={**pool.limits, GPU: pool.limits[GPU] + 2}) for pool in limited]
+    case = (shape, limited, with_gpus, daemons, usage, out)
+
+    before, after = counted(case), counted(case, larger)
+    total = sum(part.replicas for part in before)
+
+    assert packed(case, total)[0] == total
+    assert all(one.replicas <= two.replicas for one, two in zip(before, after, strict=True))
+
+
+@pytest.mark.long
 @settings(max_examples=100)
 @given(cases(), st.integers(1, 8))
 def test_no_more_is_launched_than_wanted_and_it_costs_what_the_packer_pays(case, wanted):
@@ -218,6 +241,31 @@ def test_a_large_machine_that_holds_little_never_makes_more_limit_worth_less():
 
     assert answers == sorted(answers)
     assert answers[5] == 2 and answers[6] == 2
+
+
+GPUS_AND_NONE = (
+    instance_type("large-gpu", 48, 192, pods=100, **{GPU: 4}),
+    instance_type("gpu", 4, 16, **{GPU: 1}),
+    instance_type("small", 2, 8),
+    instance_type("plain", 8, 32),
+)
+
+
+def test_a_limit_of_gpus_does_not_bound_pods_that_machines_without_gpus_hold():
+    """Two large nodes use up the GPUs; the other 98 are plain ones, and hold eight pods each at least."""
+    shape = PodShape(requests=(("cpu", 1000),))
+
+    (part,) = small(*GPUS_AND_NONE, limits={GPU: 8}).potential(shape, {}, nodes_max=100)
+
+    assert part.replicas >= 100 * 8
+
+
+def test_a_limit_of_gpus_beside_one_of_cpu_leaves_what_the_cpu_is_certain_to_hold():
+    shape = PodShape(requests=(("cpu", 1000),))
+
+    (part,) = small(*GPUS_AND_NONE, limits={GPU: 8, "cpu": 1_000_000}).potential(shape, {}, nodes_max=1000)
+
+    assert 990 <= part.replicas <= 1000
 
 
 def test_daemons_taints_stock_and_zones_count():

@@ -74,6 +74,29 @@ class LaunchWay:
         best = bisect_left(sizes, True, key=lambda pods: self._has_variety(pods, within))
         return int(sizes[best]) if best < len(sizes) else 0
 
+    def floor(self, nodes: int, left: Int64s) -> int:
+        """What so many nodes hold with so much left of the limits or any more, thanks to frugal types.
+
+        Frugal are types that need nothing of any limited resource which some type does without: machines
+        without GPUs in a pool that limits GPUs. As long as all of them fit, each node takes at least as many
+        pods as they do, and as the type that it is charged for; so what is charged bounds the pods from
+        below. Zero where all types need the same resources.
+        """
+        capacity = self.launch.capacity[:, self.types]
+        spared = (capacity == 0).any(axis=1) & (capacity > 0).any(axis=1)
+        frugal = self.types & np.asarray((self.launch.capacity[spared] == 0).all(axis=0))
+        pods = self.pods(frugal) if spared.any() else 0
+        if not pods:
+            return 0
+        held = pods if self.launch.needs_variety else np.maximum(self.counts[self.types], pods)
+        largest = self.launch.capacity[:, frugal].max(axis=1)
+        floor = nodes * pods
+        for index in np.flatnonzero(largest).tolist():
+            per_unit = float((held / np.maximum(capacity[index], largest[index])).min())
+            charged = max(0, int(left[index]) - int(largest[index]) + 1)
+            floor = min(floor, int(charged * per_unit * (1 - 1e-9)))  # rounding must not add a pod
+        return min(floor, MOST)
+
     def _has_variety(self, pods: int, within: Bools) -> bool:
         types = within & (self.counts >= pods)
         return bool(types.any()) and self.launch.has_min_values(types, self.state)

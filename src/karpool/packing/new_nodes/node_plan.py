@@ -107,6 +107,7 @@ class _Opening:
 
     opened: int = 0
     bound: int = MOST
+    floor: int = 0  # certain of the pool's first way, whatever larger limits allowed
     earlier: int = MOST  # the fewest pods of a type that an earlier way has, if limits allowed it
 
 
@@ -221,14 +222,18 @@ class NodePlan:
         self, step: LaunchStep, pods: int, openings: dict[int, _Opening], *, careful: bool
     ) -> Iterable[_Placed]:
         for way in step.ways:
-            opening = openings.setdefault(way.pool, _Opening())
+            opening = openings.get(way.pool)
+            if opening is None:
+                left = self._left[way.pool]
+                floor = way.floor(left.nodes, left.amounts) if careful else 0
+                opening = openings[way.pool] = _Opening(floor=floor)
             while pods > 0 and self._left[way.pool].nodes > 0 and opening.opened < opening.bound:
                 node = way.opening(self._left[way.pool].amounts)
                 if not node.pods:
                     break
                 if careful:
                     certain = min(_certain(way, node), opening.earlier)
-                    opening.bound = min(opening.bound, opening.opened + certain)
+                    opening.bound = max(opening.floor, min(opening.bound, opening.opened + certain))
                 for part in self._launch(way, node, min(pods, opening.bound - opening.opened), step.ask):
                     opening.opened += part.replicas
                     pods -= part.replicas

@@ -10,7 +10,8 @@ Promises, both against `pack_new_nodes` with the same input:
 never more than it places; and more limit never means fewer replicas. Karpenter's own
 rule is not monotone (a machine that is large but holds few pods, once the limits
 allow it, is charged for every node). Where that could happen the smaller of the two
-numbers is given; the difference is at most what the last machine's worth of limit holds.
+numbers is given; the difference is at most what the last machine's worth of limit holds, and in a pool
+that limits what some types lack, what the types that have it hold beyond the others.
 
 Only for shapes whose placement does not depend on other pods. Not for concurrent use.
 """
