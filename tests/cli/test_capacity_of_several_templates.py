@@ -157,3 +157,11 @@ def test_a_rollout_whose_template_is_elsewhere_says_where(capacity) -> None:
     code, _, err = capacity({**rollout, "spec": {"replicas": 5, "workloadRef": reference}})
     assert code == 1
     assert "spec.workloadRef.name: 'web': its pods are described there: ask about that Deployment" in err
+
+
+def test_a_job_with_one_role_and_no_replicas_is_no_set_either(capacity) -> None:
+    empty = job()
+    empty["spec"]["pytorchReplicaSpecs"] = {"Worker": replicas_of(0, "1")}
+    code, _, err = capacity(empty)
+    assert code == 1
+    assert "no component has replicas (worker)" in err

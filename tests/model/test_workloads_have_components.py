@@ -241,3 +241,36 @@ def test_a_component_is_a_pod_like_any_other():
     (worker,) = components_of(obj)
     assert shape_of(worker.pod).namespace == "ml"
     assert worker.pod.metadata.owner_references[0].kind == "JAXJob"
+
+
+def test_a_flink_sidecar_keeps_its_requests_wherever_it_stands():
+    sidecar = {"name": "logs", "resources": {"requests": {"cpu": "500m"}}}
+    main = {"name": "flink-main-container"}
+    for containers in ([sidecar, main], [main, sidecar], [sidecar]):
+        obj = flink(
+            podTemplate={"spec": {"containers": containers}},
+            jobManager={"resource": {"cpu": 1, "memory": "1g"}},
+            taskManager={"resource": {"cpu": 2, "memory": "1g"}, "replicas": 4},
+        )
+        assert told(obj) == [("jobmanager", 1500, 1), ("taskmanager", 2500, 4)]
+
+
+@pytest.mark.parametrize("spec", [{"containers": ["logs"]}, {"containers": "logs"}, "logs"])
+def test_containers_that_are_no_objects_are_refused(spec):
+    obj = flink(podTemplate={"spec": spec}, jobManager={"resource": {}}, taskManager={"resource": {}})
+    with pytest.raises(Invalid, match="must be a list of objects"):
+        components_of(obj)
+
+
+def test_what_a_template_calls_itself_is_not_the_name_of_the_workload():
+    named = {**template("1"), "metadata": {"name": "pod-template"}}
+    (component,) = components_of(workload("apps/v1", "Deployment", template=named))
+    assert component.pod.name == "w"
+
+
+@pytest.mark.parametrize("held", [{}, {"spec": {}}, {"type": "Scala", "driver": {"cores": 1}}])
+def test_a_template_without_containers_is_no_pod_template(held):
+    """A ScheduledSparkApplication has a SparkApplication there, which is not a pod that asks for nothing."""
+    scheduled = workload("sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication", template=held)
+    with pytest.raises(Invalid, match=r"spec\.template\.spec\.containers"):
+        components_of(scheduled)

@@ -21,7 +21,7 @@ from karpool.model import safe_yaml
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes import api_resources as api
 from karpool.model.kubernetes.api_resources import ApiResource, ListOptions, ObjectKey
-from karpool.model.kubernetes.components import TemplatePath, WorkloadComponent, components_of
+from karpool.model.kubernetes.components import TemplatePath, WorkloadComponent, components_of, has_components
 from karpool.model.kubernetes.meta import LabelSelector, decode
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.labels import LabelMatcher
@@ -123,7 +123,8 @@ def workloads_of_objects(
             is_hidden = not paths and "pod template" in error.reason
             hint = "; say where its pod templates are with --template-path" if is_hidden else ""
             raise Invalid(error.path, error.value, f"{error.reason}{hint}") from None
-        if len(components) > 1 and not any(component.replicas for component in components):
+        is_set = len(components) > 1 or has_components(document)
+        if is_set and not any(component.replicas for component in components):
             names = ", ".join(component.name for component in components)
             raise Invalid("spec", 0, f"no component has replicas ({names}); give one of them some")
         workloads.append(Workload(components))

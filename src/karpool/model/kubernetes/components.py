@@ -16,6 +16,8 @@ from karpool.model.kubernetes.workload import count_in, job_pods, mapping_in, po
 
 Object = Mapping[str, Any]
 _LISTED = re.compile(r"(.+)\[(\*|\d{1,6})\]")  # all entries of a list, or one
+_CONTAINERS = {"Pod": "spec.containers", "CronJob": "spec.jobTemplate.spec.template.spec.containers"}
+_FLINK_MAIN = "flink-main-container"  # the other containers of a pod template are sidecars
 _COMPONENTS_MAX = 64  # of one workload; a set is packed pod by pod, and no kind has nearly as many
 
 
@@ -48,6 +50,10 @@ def components_of(obj: Any, paths: Sequence[TemplatePath] = ()) -> list[Workload
         components = reader(obj)
     else:
         pod, replicas = pod_template(obj)
+        if not pod.spec.containers:
+            # A kind of which nothing is known may have something else there: no pod is not an empty pod.
+            path = _CONTAINERS.get(str(obj.get("kind", "")), "spec.template.spec.containers")
+            raise Invalid(path, None, "is missing: there is no pod template")
         components = [WorkloadComponent(str(obj.get("kind", "")).lower(), pod, replicas)]
     if len(components) > _COMPONENTS_MAX:
         raise Invalid("spec", len(components), f"has more than {_COMPONENTS_MAX} pod templates")
@@ -189,7 +195,9 @@ def _flink(obj: Object) -> list[WorkloadComponent]:
         template = _merged(spec.get("podTemplate"), part.get("podTemplate"))
         replicas = 1 if name == "jobmanager" else _task_managers(spec)
         replicas = count_in(part, "replicas", replicas, path)
-        components.append(WorkloadComponent(name, _asking(obj, template, amounts, path), replicas))
+        components.append(
+            WorkloadComponent(name, _asking(obj, template, amounts, path, _FLINK_MAIN), replicas)
+        )
     return components
 
 
@@ -247,13 +255,21 @@ def _executors(spec: Object, executor: Object) -> int:
 # Pods that are put together
 
 
-def _asking(obj: Object, template: dict[str, Any], amounts: Mapping[str, str], path: str) -> Pod:
-    """The template's pod, with these requests in its first container."""
-    spec = dict(template.get("spec") or {})
-    containers = [dict(one) for one in spec.get("containers") or [{"name": "main"}] if isinstance(one, dict)]
-    held = containers[0].get("resources") if containers else None
-    shown = held if isinstance(held, dict) else {}
-    containers[0]["resources"] = {**shown, "requests": {**(shown.get("requests") or {}), **amounts}}
+def _asking(
+    obj: Object, template: dict[str, Any], amounts: Mapping[str, str], path: str, main: str = ""
+) -> Pod:
+    """The template's pod, with these requests in the container `main`, which is added where it is missing;
+    without a name in the first one."""
+    spec = template.get("spec") or {}
+    held = spec.get("containers") or [] if isinstance(spec, dict) else None
+    if not isinstance(held, list) or not all(isinstance(container, dict) for container in held):
+        raise Invalid(path, held, "the containers of its pod template must be a list of objects")
+    containers = [dict(container) for container in held]
+    chosen = next((item for item in containers if main in ("", item.get("name"))), None)
+    if chosen is None:
+        chosen = {"name": main or "main"}
+        containers.append(chosen)
+    chosen["resources"] = _merged(chosen.get("resources"), {"requests": dict(amounts)})
     return pod_of_template(obj, {**template, "spec": {**spec, "containers": containers}}, path)
 
 

@@ -137,7 +137,8 @@ def _named(pod: Pod, meta: ObjectMeta, owner: OwnerReference | None = None) -> P
         pod,
         metadata=msgspec.structs.replace(
             pod_meta,
-            name=pod_meta.name or meta.name,
+            # What a template calls itself is nobody's name: controllers make up their own.
+            name=(pod_meta.name if owner is None else "") or meta.name,
             namespace=meta.namespace or "default",
             owner_references=pod_meta.owner_references if owner is None else [owner],
         ),
