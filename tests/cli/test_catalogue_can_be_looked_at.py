@@ -157,3 +157,29 @@ def test_the_price_of_a_zone_counts_before_that_of_its_region(karpool, tmp_path)
         after = read_catalogue(written.read_bytes())
         assert after.price("m5.large", "eu-central-1b", "spot") == 0.01
         assert after.price("m5.large", "eu-central-1a", "spot") == 0.02
+
+
+def test_a_price_of_a_zone_that_nobody_can_place_is_no_change(capsys, tmp_path):
+    """Zone ids differ from account to account: what is left out is not counted as changed."""
+    table = _written(tmp_path / "prices.csv", "region,type,zone,spot\neu-central-1,m5.large,euc1-az1,0.01\n")
+
+    assert run(["catalogue", "refresh", str(table)], "karpool") == 0
+
+    shown = capsys.readouterr()
+    assert "0 prices changed" in shown.out
+    assert "no zones of eu-central-1: euc1-az1; name zones as nodes do, like eu-central-1a" in shown.err
+
+
+@pytest.mark.parametrize(("region", "kind"), [("us-central1", "a2-ultragpu-1g"), ("us-east-1", "p3.2xlarge")])
+def test_a_newer_price_sells_a_type_nowhere_else(karpool, tmp_path, region, kind):
+    """Neither in zones that never had it, nor where it cannot be had any more."""
+    before = load_shipped(region)
+    places = {(offer.zone, offer.available) for offer in before.types[kind].offerings}
+    assert {zone for zone, available in places if available} < {*before.zones}
+    table = _written(tmp_path / "prices.csv", f"region,type,on_demand\n{region},{kind},0.5\n")
+
+    karpool("refresh", table, "--write", tmp_path / "mine.json")
+
+    after = read_catalogue((tmp_path / "mine.json").read_bytes()).types[kind].offerings
+    assert {(offer.zone, offer.available) for offer in after} == places
+    assert {offer.price_per_hour for offer in after if offer.capacity_type == "on-demand"} == {0.5}

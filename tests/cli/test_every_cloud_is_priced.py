@@ -222,6 +222,17 @@ def test_a_region_without_prices_is_said_with_the_next_step(answer, command):
     assert "no price: region: 'sa-east-1': no catalogue is shipped for it" in out
     assert "`karpool catalogue regions`" in out
     assert "--catalogue" in out
+    assert "make a pool for each region" not in out  # there is but one
+
+
+def test_a_plan_does_not_take_an_unknown_price_for_nothing(answer):
+    objects = machine("a", "sa-east-1", "sa-east-1a", "m5.large", labels_of("sa-east-1"))
+
+    out = answer([*objects, *flat(pool(), pod("a-1", "a"))], "plan")
+
+    assert "cheaper is possible, leaving out 1 node of unknown price" in out
+    assert "its price is not known, so no new node for its pods is known to cost less" in out
+    assert "$0.0000" not in out
 
 
 @pytest.mark.parametrize("command", [("top",), ("plan",)])

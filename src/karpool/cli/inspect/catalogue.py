@@ -207,6 +207,14 @@ def refresh(file: Path, region: str, write: Path | None, output: str) -> None:
         note(f"wrote {write}: give it to other commands with --catalogue {write}")
     if unlisted:
         note(f"left out, because their size is not known: {', '.join(unlisted[:10])}")
+    elsewhere = sorted(
+        {price.zone for price in prices if price.region == region and price.zone} - {*before.zones}
+    )
+    if elsewhere:
+        note(
+            f"left out, because they are no zones of {region}: {', '.join(elsewhere[:10])};"
+            f" name zones as nodes do, like {next(iter(before.zones))}"
+        )
     if output in ("json", "yaml"):
         items = [document_of(change, old_keys=True) for change in changes]
         emit(machine("PriceChangeList", {**_head(after), "items": items}, output))

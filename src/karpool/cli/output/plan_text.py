@@ -106,6 +106,8 @@ def certificate_line(plan: ConsolidationPlan) -> str:
     if certificate.possible_per_hour is None:
         return f"how much cheaper is possible is not known: {certificate.problem}"
     among = "" if certificate.at_disruption is None else " without disturbing more"
+    if plan.before.unpriced:  # they count as 0, so that nothing is proven of them
+        among += f", leaving out {pluralize(plan.before.unpriced, 'node')} of unknown price"
     return (
         f"at most {plan.still_possible or 0.0:.1%} cheaper is possible{among}: no plan saves more than "
         f"${money(certificate.possible_per_hour)} per hour"

@@ -333,7 +333,8 @@ class Market:
             )
         for pool in sorted(self._pools):
             taken, regions = self.catalogue_of(pool).region, self._regions_of(pool)
-            if others := ", ".join(sorted({*regions} - {taken})):
+            # Where nothing is sold at all, the sentence about the region says it.
+            if taken and (others := ", ".join(sorted({*regions} - {taken}))):
                 sentences.append(
                     f"of new nodes of pool {pool!r} in {others}: a Karpenter launches in one region, taken to"
                     f" be {taken}; make a pool for each region, or name one with --region"

@@ -311,9 +311,12 @@ def _allowed(
         fitting = pinned
     cheaper = fitting.cheaper_than(ceiling)
     if cheaper is None:
+        unpriced = any(state.view.machines[row].price_per_hour is None for row in rows)
         return Infeasible(
             ConsolidationReason.NOT_CHEAPER,
-            f"no new node for its pods costs less than ${ceiling:.4f} per hour",
+            "its price is not known, so no new node for its pods is known to cost less"
+            if unpriced and len(rows) == 1
+            else f"no new node for its pods costs less than ${ceiling:.4f} per hour",
         )
     if not to_spot and cheaper.may_be(SPOT) and (cheaper.may_be(ON_DEMAND) or cheaper.may_be(RESERVED)):
         pinned = state.one_node.pinned_to_spot(cheaper)

@@ -132,15 +132,19 @@ def _refreshed_type(
     if not prices:
         return instance_type
     offered = {(offering.zone, offering.capacity_type): offering for offering in instance_type.offerings}
+    # A newer price does not bring a type to zones where it is not sold, nor back to where it is retired.
+    sold = {offering.zone: offering.available for offering in instance_type.offerings}
     for price in sorted(prices, key=lambda each: bool(each.zone)):  # a zone's own price comes last and wins
-        zones = [price.zone] if price.zone else list(catalogue.zones)
-        before = [offered.get((zone, price.capacity_type)) for zone in zones]
-        old = next((offering.price_per_hour for offering in before if offering is not None), None)
-        if old != price.price_per_hour:
-            changes.append(ChangedPrice(instance_type.name, price.capacity_type, old, price.price_per_hour))
+        kind, now = price.capacity_type, price.price_per_hour
+        zones = [price.zone] if price.zone else list(sold or catalogue.zones)
+        zones = [zone for zone in zones if zone in catalogue.zones]
+        before = [offered[zone, kind].price_per_hour if (zone, kind) in offered else None for zone in zones]
+        if (old := next((each for each in before if each != now), now)) != now:
+            changes.append(ChangedPrice(instance_type.name, kind, old, now))
         for zone in zones:
-            if zone in catalogue.zones:
-                offered[zone, price.capacity_type] = Offering(zone, price.capacity_type, price.price_per_hour)
+            offering = offered.get((zone, kind))
+            available = sold.get(zone, True) if offering is None else offering.available
+            offered[zone, kind] = Offering(zone, kind, now, available)
     return instance_type.sold_as(offered.values())
 
 
