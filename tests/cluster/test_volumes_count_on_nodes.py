@@ -119,6 +119,14 @@ def test_a_csi_node_that_cannot_be_read_lets_no_volume_in():
     assert not list(cluster.problems)
 
 
+def test_a_csi_node_that_cannot_be_read_lets_no_volume_in_where_no_other_limits_the_driver():
+    cluster = told(node("n"), *claim("a"), pod("a", "a"))
+    cluster.load([csi_node("many")], 9.0)
+    assert room_for(cluster, "a") == 0
+    cluster.room.reader("CSINode").remove("", "n")
+    assert room_for(cluster, "a") == 50
+
+
 @pytest.mark.parametrize("order", list(permutations(range(5))))
 def test_a_volume_keeps_its_place_until_it_is_detached(order):
     """Attached and used is one place; attached and not used any more is one, too, and only on its node."""

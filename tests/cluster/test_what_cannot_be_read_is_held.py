@@ -51,7 +51,15 @@ def free(cluster, name):
     return int(room.free("cpu")[row]), int(room.slots[row])
 
 
-@pytest.mark.parametrize("bad", [broken("bad", "a"), pod("bad", "a", cpu="NaN")], ids=["bytes", "quantity"])
+ENDS_SOMETIME = pod("bad", "a")
+ENDS_SOMETIME["metadata"]["deletionTimestamp"] = "yesterday"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [broken("bad", "a"), pod("bad", "a", cpu="NaN"), ENDS_SOMETIME],
+    ids=["bytes", "quantity", "deletionTimestamp"],
+)
 def test_its_node_has_no_room_and_no_slot(bad):
     cluster = loaded(node("a"), node("b"), bad)
     assert free(cluster, "a") == (0, 0)

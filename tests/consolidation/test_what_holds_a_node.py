@@ -23,10 +23,10 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 HELD = {
     "resource-claims": ("pod_resource_claims", "pod team/trainer holds devices by resource claims"),
     "extended-resource-claims": ("pod_resource_claims", "pod team/trainer holds devices by resource claims"),
-    "quantity-nan": ("pod_unreadable", "1 of its pods cannot be understood"),
-    "label-value": ("pod_unreadable", "1 of its pods cannot be understood"),
-    "malformed": ("pod_unreadable", "1 of its pods cannot be understood"),
-    "bare-share": ("pod_do_not_disrupt", "pod team/trainer asks not to be disturbed"),
+    "quantity-nan": ("pod_unreadable", "1 of its pods cannot be understood (pod team/"),
+    "label-value": ("pod_unreadable", "1 of its pods cannot be understood (pod team/"),
+    "malformed": ("pod_unreadable", "1 of its pods cannot be understood (pod team/"),
+    "bare-share": ("pod_do_not_disrupt", "pod team/trainer holds a share of a GPU and has no owner"),
     "threshold": ("nodepool_unreadable", "consolidationThreshold: 7: must be a whole number from 1 to 3"),
     "static-pool": ("static", "nodepool general is static"),
     "overlay-price": ("not_cheaper", "costs less than $0.0038 per hour"),
@@ -304,3 +304,56 @@ def test_what_contradicts_itself_is_named_with_field_and_value_and_nothing_goes(
     loaded, move = move_from_before(path, tmp_path)
     (why,) = validate_all([move], loaded.view, DEFAULTS, loaded.now).values()
     assert why and words in why[0].detail
+
+
+CLAIM = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "spare", "namespace": "team"},
+    "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 1}}]}},
+    "status": {
+        "allocation": {
+            "devices": {"results": [{"request": "gpu", "driver": "d", "pool": "held", "device": "gpu-0"}]},
+            "nodeSelector": {
+                "nodeSelectorTerms": [
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["held"]}]}
+                ]
+            },
+        }
+    },
+}
+BROKEN_CLAIM = CLAIM | {
+    "metadata": {"name": "broken", "namespace": "other"},
+    "status": {"allocation": {"devices": "all"}},
+}
+
+
+def slice_on(node: str) -> dict:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-gpus"},
+        "spec": {"driver": "d", "nodeName": node, "pool": {"name": node, "generation": 1}, "devices": []},
+    }
+
+
+def reasons_of_held(objects, path, capsys) -> list[str]:
+    """What keeps the node whose pod was taken away; nothing when it goes."""
+    documents = yaml.safe_load_all((SNAPSHOTS / "quantity-nan.yaml").read_text())
+    others = [raw for raw in documents if raw.get("spec", {}).get("nodeName") != "held"]
+    path.write_text(yaml.safe_dump_all([*others, *objects]))
+    assert run(["plan", "--snapshot", str(path), "-o", "json"], "karpool") == 0
+    held = json.loads(capsys.readouterr().out)["held"]
+    return [why["message"] for node in held if node["node"] == "held" for why in node["why"]]
+
+
+def test_a_claim_that_cannot_be_read_frees_no_node(tmp_path, capsys):
+    path = tmp_path / "cluster.yaml"
+    holds = ["resource claim team/spare holds devices of this node, and goes with no pod"]
+    may_hold = ["resource claim other/broken cannot be understood, and may hold devices of this node"]
+    assert reasons_of_held([CLAIM], path, capsys) == holds
+    assert reasons_of_held([CLAIM, BROKEN_CLAIM], path, capsys) == holds
+    assert reasons_of_held([BROKEN_CLAIM], path, capsys) == may_hold
+    assert reasons_of_held([BROKEN_CLAIM, slice_on("held")], path, capsys) == may_hold
+    # Its devices are those of nodes that have some.
+    assert reasons_of_held([BROKEN_CLAIM, slice_on("another")], path, capsys) == []

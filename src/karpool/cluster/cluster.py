@@ -509,6 +509,7 @@ class Cluster:
             pending=self._pods.pending(room) if disruption else (),
             nominated=self._pods.nominated() if disruption else frozenset(),
             buffers=self._buffer_pods,
+            held_claims=self.room.held_claims(),
             held=self._held.view(),
             problems=(
                 *self.problems,
@@ -518,5 +519,6 @@ class Cluster:
                 *(buffer.problem for buffer in self._buffer_pods.unclear),
             ),
             blocked=MappingProxyType(dict(self.room.blocked)),
+            first_unreadable=self.room.first_unreadable,
             complete=self.room.complete,
         )

@@ -36,6 +36,7 @@ from karpool.model.kubernetes.meta import Labels, decode
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod, effective_requests
 from karpool.model.kubernetes.pod_shape import PodShape, positive
+from karpool.model.kubernetes.times import moment
 from karpool.model.kubernetes.volumes import (
     Alternatives,
     CsiNode,
@@ -45,6 +46,7 @@ from karpool.model.kubernetes.volumes import (
     VolumeAttachment,
     exclusive_claims,
 )
+from karpool.packing.dra.pod_claims import HeldClaims
 from karpool.packing.tables.node_table import NodeRow, node_row
 from karpool.packing.tables.room import Room, StoredRoom
 
@@ -163,6 +165,10 @@ class ClusterRoom:
         return self._unreadable.per_node
 
     @property
+    def first_unreadable(self) -> Mapping[str, str]:
+        return self._unreadable.first_of_node
+
+    @property
     def unreadable_pods(self) -> int:
         return len(self._unreadable)
 
@@ -247,6 +253,13 @@ class ClusterRoom:
         try:
             if not pod.name:
                 raise Invalid("metadata.name", "", "is required")
+            if pod.is_terminating and moment(pod.metadata.deletion_timestamp) is None:
+                # Who ends leaves its node soon; of this one nobody can tell.
+                raise Invalid(
+                    "metadata.deletionTimestamp",
+                    pod.metadata.deletion_timestamp,
+                    "must be a time like 2006-01-02T15:04:05Z",
+                )
             shape_id = self._pods.shapes.intern_pod(pod, _check_labels_of)
         except Invalid as error:
             self.problems.add("Pod", key, error)
@@ -380,6 +393,9 @@ class ClusterRoom:
         assert self._dra is not None
         self._dra.drop(kind, key)
         self._changed()
+
+    def held_claims(self) -> HeldClaims:
+        return self._dra.held_claims() if self._dra is not None else HeldClaims()
 
     def leave_out_claims(self, pods: frozenset[str]) -> None:
         """Those that only these pods (uids) have, for a what-if; an empty set brings them back."""

@@ -34,6 +34,7 @@ from karpool.model.kubernetes.resource_quota import QuotaHeadroom
 from karpool.model.resources import Resources
 from karpool.packing.counting.assumed import AssumedDeduction, assume
 from karpool.packing.counting.first_fit import PodGroup
+from karpool.packing.dra.pod_claims import HeldClaims
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement, Room
@@ -70,9 +71,11 @@ class ClusterFacts:
     pending: Sequence[str] = ()
     nominated: frozenset[str] = frozenset()
     buffers: BufferPods = _NO_BUFFERS
+    held_claims: HeldClaims = field(default_factory=HeldClaims)
     held: Mapping[ClusterKind, Mapping[ObjectKey, Any]] = field(default_factory=dict)
     problems: tuple[object, ...] = ()
     blocked: Mapping[str, int] = field(default_factory=dict)
+    first_unreadable: Mapping[str, str] = field(default_factory=dict)  # by node that is blocked, one such pod
     complete: bool = True
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from karpool.cluster.pods.disruption_store import EVICTABLE, NONE, RESCHEDULABLE
 from karpool.consolidation.view import ClusterView
+from karpool.packing.dra.pod_claims import HeldClaims
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -36,7 +37,12 @@ def fingerprint(view: ClusterView) -> str:
     for pod in sorted(view.buffer_of):
         digest.update(f"{pod}:{table[waiting[pod]]!r}".encode())
     digest.update(repr((view.stop, sorted(view.unclear_buffers.items()))).encode())
+    digest.update(repr(_claims(view.held_claims)).encode())
     return digest.hexdigest()
+
+
+def _claims(held: HeldClaims) -> tuple[object, ...]:
+    return sorted(held.by_node.items()), held.unreadable, sorted(held.with_devices) if held.unreadable else ()
 
 
 def _of_pods(view: ClusterView) -> tuple[npt.NDArray[Any], ...]:

@@ -26,6 +26,7 @@ from karpool.model.kubernetes.pod_disruption import CompiledPdb
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.kubernetes.resource_quota import QuotaHeadroom
 from karpool.model.resources import Resources
+from karpool.packing.dra.pod_claims import HeldClaims
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.tables.room import Room
 
@@ -74,6 +75,8 @@ class ClusterView:
     quotas: Mapping[str, Sequence[QuotaHeadroom]] = field(default_factory=dict)  # by namespace
     buffer_of: Mapping[str, str] = field(default_factory=dict)  # pods that are not there, to their buffer
     unclear_buffers: Mapping[str, str] = field(default_factory=dict)  # by pool that one may keep room in
+    first_unreadable: Mapping[str, str] = field(default_factory=dict)  # by node, a pod that cannot be read
+    held_claims: HeldClaims = field(default_factory=HeldClaims)
     nominated: Collection[str] = ()  # nodes that pending pods are meant for
     in_flight: Collection[str] = ()  # nodes that a move under way takes already
     # By pod of a node that leaves, where it is meant to go; empty: to a node that is still to come.
@@ -148,6 +151,8 @@ def view_of(
         quotas=snapshot.facts.quotas,
         buffer_of=snapshot.buffers.buffer_of,
         unclear_buffers=_unclear_buffers(snapshot),
+        first_unreadable=snapshot.facts.first_unreadable,
+        held_claims=snapshot.facts.held_claims,
         nominated=snapshot.nominated,
         in_flight=frozenset(in_flight),
         stop=stop,

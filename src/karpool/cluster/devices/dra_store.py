@@ -24,7 +24,7 @@ from karpool.model.dra.wire import (
 )
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.packing.dra.pod_claims import DraState, state_of
+from karpool.packing.dra.pod_claims import DraState, HeldClaims, claims_of_nodes, state_of
 from karpool.packing.dra.stock import DeviceStock, stock_of
 
 T = TypeVar("T")
@@ -43,6 +43,7 @@ class DraStore:
         self._gone: frozenset[str] = frozenset()  # uids of pods that are thought away
         self._stock: DeviceStock | None = None
         self._state: DraState | None = None
+        self._held: HeldClaims | None = None
 
     def state(self) -> DraState | None:
         """The same until something changes; None while something that may hold devices cannot be read."""
@@ -57,12 +58,27 @@ class DraStore:
             self._state = state_of(self._stock, held, dict(self._templates))
         return self._state
 
+    def held_claims(self) -> HeldClaims:
+        """The same until something changes; also while there is no `state`: what cannot be read frees no
+        node."""
+        if self._held is None:
+            unreadable = (name for kind, name in self._unreadable if kind == "ResourceClaim")
+            claims = (_without(claim, self._gone) for claim in self._claims.values())
+            self._held = HeldClaims(
+                claims_of_nodes(claim for claim in claims if claim is not None),
+                # A kind that is not looked at has no claims that could be named.
+                min((name for name in unreadable if name != str(WHOLE_KIND)), default=""),
+                frozenset(one.spec.node_name for one in self._slices.values() if one.spec.node_name),
+            )
+        return self._held
+
     def leave_out(self, pods: frozenset[str]) -> None:
         """As if these pods (uids) were gone: their own claims go with them, and a claim that nobody else
         has reserved is given back."""
-        self._gone, self._state = pods, None
+        self._gone, self._state, self._held = pods, None, None
 
     def put(self, kind: str, key: ObjectKey, obj: Any) -> None:
+        self._held = None
         self._unreadable.discard((kind, str(key)))
         match obj:
             case ResourceSlice():
@@ -88,6 +104,7 @@ class DraStore:
                 self._state = None
 
     def drop(self, kind: str, key: ObjectKey) -> None:
+        self._held = None
         self._unreadable.discard((kind, str(key)))
         self._problems.clear(kind, str(key))
         if kind == "ResourceSlice":

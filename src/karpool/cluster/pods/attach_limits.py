@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import msgspec
+
 from karpool.cluster.pods.unreadable_pods import place_of
 from karpool.cluster.pods.volume_store import VolumeStore
 from karpool.cluster.problems import UnreadableObjects
@@ -23,6 +25,20 @@ from karpool.model.resources import ATTACHED_VOLUMES
 from karpool.packing.tables.node_table import NodeRow
 
 _ANY_NUMBER = 1 << 31
+
+
+class _NamedDriver(msgspec.Struct):
+    name: str
+
+
+class _DriversOnly(msgspec.Struct):
+    drivers: list[_NamedDriver]
+
+
+class _UnreadableCsiNode(msgspec.Struct):
+    spec: _DriversOnly
+
+
 _CSI_NODE, _ATTACHMENT = "CSINode", "VolumeAttachment"
 
 
@@ -49,6 +65,7 @@ class AttachLimits:
         self._problems = problems
         self._offer_again = offer_again
         self._by_node: dict[str, Mapping[str, int] | None] = {}
+        self._named: dict[str, tuple[str, ...]] = {}  # by node the drivers that its CSINode limits
         self._nodes_of: Counter[str] = Counter()  # by driver
         self._attached: dict[str, AttachedVolume] = {}  # by VolumeAttachment
         # The same by node.
@@ -64,14 +81,16 @@ class AttachLimits:
 
     def unreadable_csi_node(self, key: ObjectKey, raw: bytes, error: Invalid) -> None:
         self._problems.add(_CSI_NODE, key.name, error)
-        self._limit(key.name, None)
+        self._limit(key.name, None, _drivers_named(raw))
 
-    def _limit(self, node: str, limits: Mapping[str, int] | None) -> None:
-        """None: they cannot be read; empty: there are none."""
-        self._nodes_of.subtract(list(self._by_node.pop(node, None) or ()))
+    def _limit(self, node: str, limits: Mapping[str, int] | None, named: Iterable[str] = ()) -> None:
+        """None: they cannot be read, only which drivers are `named`; empty: there are none."""
+        self._nodes_of.subtract(self._named.pop(node, ()))
+        self._by_node.pop(node, None)
         if limits is None or limits:
             self._by_node[node] = limits
-            self._nodes_of.update(list(limits or ()))
+            self._named[node] = tuple(named if limits is None else limits)
+            self._nodes_of.update(self._named[node])
         drivers = frozenset(driver for driver, nodes in self._nodes_of.items() if nodes > 0)
         news, self.drivers = drivers != self.drivers, drivers
         self._store.limit(drivers)
@@ -144,6 +163,15 @@ class AttachLimits:
             for one in attached
             if not (one.node and one.volume and self._store.is_used(one.volume, node))
         )
+
+
+def _drivers_named(raw: bytes) -> set[str]:
+    """Those of a CSINode whose limits cannot be read."""
+    try:
+        drivers = msgspec.json.decode(raw, type=_UnreadableCsiNode).spec.drivers
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return set()
+    return {driver.name for driver in drivers}
 
 
 @lru_cache(maxsize=256)  # Nodes offer the same few sets of resources.

@@ -35,6 +35,7 @@ EVICTABLE = 4  # its own do-not-disrupt wish aside
 UNREADY = 8  # says that it is not ready
 STARTING = 16  # has a node and has not run yet: it may be pulling its image
 CLAIMING = 32  # holds devices by resource claims
+BARE_SHARE = 64  # holds a share of a device, and has no owner
 # Groups that no pod is in any more are dropped when they outnumber the pods by this much.
 _SLACK = 128
 Group = tuple[str, frozenset[tuple[str, str]]]  # namespace and labels: what budgets select by
@@ -81,6 +82,7 @@ def flags_of(pod: Pod) -> int:
         | UNREADY * (ready is not None and ready.status == "False")
         | STARTING * (pod.status.phase == "Pending" and not pod.is_terminating)
         | CLAIMING * _has_resource_claims(pod)
+        | BARE_SHARE * pod_disruption.is_bare_share(pod)
     )
 
 

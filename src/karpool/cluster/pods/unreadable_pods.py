@@ -62,6 +62,11 @@ class UnreadablePods:
         return self._per_node
 
     @property
+    def first_of_node(self) -> dict[str, str]:
+        """By node the pod to name."""
+        return {node: pod for pod, node in sorted(self.node_of.items(), reverse=True) if node}
+
+    @property
     def somewhere(self) -> int:
         """Pods whose node cannot be told."""
         return sum(node is None for node in self.node_of.values()) if self.node_of else 0

@@ -14,6 +14,7 @@ import numpy as np
 from karpool.cluster.nodes.state_node import NodeTraits, StateNode
 from karpool.cluster.pods.disruption_store import (
     ACTIVE,
+    BARE_SHARE,
     CLAIMING,
     EVICTABLE,
     NONE,
@@ -40,7 +41,7 @@ from karpool.model.errors import Invalid
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import DEFAULT_DISRUPTION
 from karpool.model.resources import CPU, MEMORY
-from karpool.packing.dra.pod_claims import claims_of_nodes, finds_devices_anew
+from karpool.packing.dra.pod_claims import finds_devices_anew
 from karpool.packing.tables.columns import Bools, Int64s
 
 
@@ -56,6 +57,9 @@ class _Signals(NamedTuple):
     held_by: str = ""
     claiming_pod: str = ""
     held_claim: str = ""
+    unreadable_claim: str = ""
+    unreadable_pod: str = ""
+    bare_share: bool = False  # what the protecting pod holds, and has no owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +131,6 @@ class _Judge:
         self._protecting = _first_by_row(view, active & (pods.protected_until > now))
         self._held = _first_by_row(view, self._held_pods())
         self._claiming = _first_by_row(view, self._tied_by_claims())
-        drivers = view.snapshot.dra
-        self._held_claims = claims_of_nodes(drivers) if drivers is not None else {}
         self._starting = _first_by_row(
             view, (pods.flags & (STARTING | RESCHEDULABLE)) == STARTING | RESCHEDULABLE
         )
@@ -202,10 +204,17 @@ class _Judge:
         protecting, held_pod, claiming = self._protecting[row], self._held[row], self._claiming[row]
         if claiming >= 0:
             signals = signals._replace(claiming_pod=view.pods.keys[claiming])
-        if name in self._held_claims:
-            signals = signals._replace(held_claim=self._held_claims[name])
+        if name in view.held_claims.by_node:
+            signals = signals._replace(held_claim=view.held_claims.by_node[name])
+        if machine.blocked:
+            signals = signals._replace(unreadable_pod=view.first_unreadable.get(name, ""))
+        if view.held_claims.may_be_held(name):
+            signals = signals._replace(unreadable_claim=view.held_claims.unreadable)
         if protecting >= 0:
-            signals = signals._replace(protecting_pod=view.pods.keys[protecting])
+            signals = signals._replace(
+                protecting_pod=view.pods.keys[protecting],
+                bare_share=bool(view.pods.flags[protecting] & BARE_SHARE),
+            )
         if held_pod >= 0:
             signals = signals._replace(held_pod=view.pods.keys[held_pod], held_by=self._held_by(held_pod))
         return signals
@@ -236,6 +245,9 @@ class _Judge:
             protecting_pod=signals.protecting_pod,
             claiming_pod=signals.claiming_pod,
             held_claim=signals.held_claim,
+            unreadable_claim=signals.unreadable_claim,
+            unreadable_pod=signals.unreadable_pod,
+            bare_share=signals.bare_share,
             held_pod=signals.held_pod,
             held_by=signals.held_by,
             is_static=pool in view.pools and view.pools[pool].is_static,

@@ -33,14 +33,17 @@ class EligibilityFacts:
     deleting: bool = False
     nominated: bool = False
     unreadable_pods: int = 0
+    unreadable_pod: str = ""  # one of them
     reserved: str = ""  # who holds it for something that is still to come
     do_not_disrupt: bool = False
     pool_exists: bool = True
     pool_sells: bool = True  # there is an instance type that it could launch
     pool_problem: str = ""
     protecting_pod: str = ""  # a pod that asks not to be disturbed
+    bare_share: bool = False  # or holds a share of a GPU, and nothing would bring it back
     claiming_pod: str = ""  # a pod whose devices are here alone, or nobody can tell where else
     held_claim: str = ""  # a claim that holds devices of the node and goes with no pod
+    unreadable_claim: str = ""  # a claim that may hold devices of the node: nobody can read it
     held_pod: str = ""  # a pod that a disruption budget holds, and
     held_by: str = ""  # which; several are separated by commas
     is_static: bool = False
@@ -109,7 +112,8 @@ _ALWAYS: Sequence[Rule] = (
     _rule(
         lambda f: bool(f.unreadable_pods),
         ConsolidationReason.POD_UNREADABLE,
-        "{f.unreadable_pods} of its pods cannot be understood; see the problems",
+        "{f.unreadable_pods} of its pods cannot be understood (pod {f.unreadable_pod}); see the problems",
+        "pod {f.unreadable_pod}",
     ),
     _rule(lambda f: bool(f.reserved), ConsolidationReason.RESERVED, "it is held for {f.reserved}"),
     _rule(
@@ -140,6 +144,12 @@ _ALWAYS: Sequence[Rule] = (
 )
 _PODS: Sequence[Rule] = (
     _rule(
+        lambda f: bool(f.protecting_pod) and f.bare_share,
+        ConsolidationReason.POD_DO_NOT_DISRUPT,
+        "pod {f.protecting_pod} holds a share of a GPU and has no owner: nothing would bring it back",
+        "pod {f.protecting_pod}",
+    ),
+    _rule(
         lambda f: bool(f.protecting_pod),
         ConsolidationReason.POD_DO_NOT_DISRUPT,
         f"pod {{f.protecting_pod}} asks not to be disturbed ({DO_NOT_DISRUPT})",
@@ -156,6 +166,12 @@ _PODS: Sequence[Rule] = (
         ConsolidationReason.POD_RESOURCE_CLAIMS,
         "resource claim {f.held_claim} holds devices of this node, and goes with no pod",
         "resourceclaim {f.held_claim}",
+    ),
+    _rule(
+        lambda f: bool(f.unreadable_claim),
+        ConsolidationReason.POD_RESOURCE_CLAIMS,
+        "resource claim {f.unreadable_claim} cannot be understood, and may hold devices of this node",
+        "resourceclaim {f.unreadable_claim}",
     ),
     _rule(
         lambda f: bool(f.held_pod) and "," in f.held_by,

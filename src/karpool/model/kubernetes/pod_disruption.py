@@ -199,7 +199,7 @@ def protected_seconds(pod: Pod) -> float:
 
     Raises Invalid for a value that Karpenter ignores: neither `true` nor a positive duration.
     """
-    if not pod.metadata.owner_references and holds_share(pod):
+    if is_bare_share(pod):
         # Nobody makes another of it, so that its share would be lost with it, whatever it asks for.
         return math.inf
     wish = pod.annotations.get(DO_NOT_DISRUPT)
@@ -215,6 +215,10 @@ def protected_seconds(pod: Pod) -> float:
     if amount <= 0:
         raise Invalid(path, wish, 'is ignored; write "true" or a duration like 30m')
     return amount
+
+
+def is_bare_share(pod: Pod) -> bool:
+    return not pod.metadata.owner_references and holds_share(pod)
 
 
 def holds_share(pod: Pod) -> bool:

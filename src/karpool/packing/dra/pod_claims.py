@@ -193,10 +193,24 @@ def finds_devices_anew(state: DraState | None, shape: PodShape) -> bool:
     )
 
 
-def claims_of_nodes(state: DraState) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class HeldClaims:
+    """Claims that hold devices of nodes and go with no pod."""
+
+    by_node: Mapping[str, str] = field(default_factory=dict)
+    unreadable: str = ""  # a claim of which nobody can tell what it holds
+    with_devices: frozenset[str] = frozenset()  # nodes that publish devices
+
+    def may_be_held(self, node: str) -> bool:
+        """Whether the claim that cannot be read may hold devices of the node: of any, where none is known
+        to have some."""
+        return bool(self.unreadable) and (not self.with_devices or node in self.with_devices)
+
+
+def claims_of_nodes(claims: Iterable[DraClaim]) -> dict[str, str]:
     """By node, a claim that is allocated there and was not made for a pod: it does not go with one."""
     by_node: dict[str, str] = {}
-    for claim in state.claims.values():
+    for claim in claims:
         terms = claim.allocation.node_terms if claim.allocation is not None else None
         if terms is None or any(owner.kind == "Pod" and owner.controller for owner in claim.owners):
             continue
