@@ -134,6 +134,21 @@ def test_a_region_that_nobody_names_is_said(files, capsys: Capture) -> None:
     assert "the region is not known" in capsys.readouterr().out
 
 
+def test_a_region_that_nobody_names_is_said_of_sets_too(files, capsys: Capture) -> None:
+    template = deployment("web", 1)["spec"]["template"]
+    roles = {role: {"replicas": 1, "template": template} for role in ("Master", "Worker")}
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train"},
+        "spec": {"pytorchReplicaSpecs": roles},
+    }
+
+    assert capacity(files, job, pool("web")) == 3
+
+    assert "the region is not known" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("workload", "code", "words"),
     [

@@ -172,6 +172,8 @@ class CapacityAnalyzer:
             if planned.code is EstimateCode.SUCCESS:
                 left -= sum(part.amount for part in planned.parts)
                 plans.append(planned)
+            elif planned.code is EstimateCode.UNKNOWN:  # it says why
+                plans.append(planned)
         return plans
 
 
