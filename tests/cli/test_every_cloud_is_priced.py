@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from karpool.cli.main import run
+from karpool.cluster.market.market import Market
 from karpool.model.catalogue.files import load_shipped, shipped_regions, shipped_zones
 from tests.consolidation.cluster_objects import flat, node, pod
 from tests.consolidation.cluster_objects import pool as pool_of_one_zone
@@ -211,6 +212,29 @@ def test_clusters_of_two_regions_are_priced_region_by_region(answer):
     items = json.loads(answer(objects, "top", "-o", "json"))["items"]
 
     assert {each["name"]: each["price_per_hour"] for each in items} == {"here": 0.115, "there": 0.096}
+
+
+@pytest.mark.parametrize("first", ["usgovvirginia", "westus"])
+def test_a_region_without_prices_takes_none_of_another(answer, first):
+    """Zone 0 of Azure says nothing of the region; whichever node comes first, its own label does."""
+    regions = [first, *({"usgovvirginia", "westus"} - {first})]
+    objects = [
+        part
+        for region in regions
+        for part in machine(region, region, "0", "Standard_D4s_v5", labels_of(region, "aks"))
+    ]
+
+    items = json.loads(answer(objects, "top", "-o", "json"))["items"]
+
+    prices = {item["name"]: item["pricePerHour"] for item in items}
+    assert prices["westus"] == 0.224
+    assert prices["usgovvirginia"] is None
+    assert "no price: region: 'usgovvirginia': no catalogue is shipped for it" in answer(objects, "top")
+
+
+def test_a_region_that_is_given_is_believed():
+    labels = {TYPE: "Standard_D4s_v5", REGION: "usgovvirginia", ZONE: "0"}
+    assert Market(region="westus").list_price(labels) == 0.224
 
 
 @pytest.mark.parametrize("command", [("top",), ("plan",)])

@@ -94,8 +94,9 @@ class Market:
         self.region = catalogue.region if catalogue is not None else ""
         self._said_by = RegionSource.GIVEN
         self._auto_mode = False
-        self._seen: dict[tuple[str, str, str, str], Node | NodeClaim] = {}
+        self._seen: dict[tuple[str, str, str, str, str], Node | NodeClaim] = {}
         self._elsewhere: dict[str, Catalogue] = {}  # of other regions that nodes are in
+        self._nowhere = Catalogue("", "")  # of regions that nothing is shipped for: types, and no prices
         self._unknown_regions: set[str] = set()
         self._pools: dict[str, _PoolPlace] = {}
         self._class_regions: dict[tuple[str, str], str] = {}  # by kind and name
@@ -138,6 +139,7 @@ class Market:
             labels.get(ZONE, ""),
             capacity_type_of(labels),
             labels.get(ZONE_ID, ""),
+            labels.get(REGION, ""),
         )
         # One node of a kind says it all, except that one may still be without its devices.
         catalogue = self._catalogue_in(region_of(labels, source.provider_id))
@@ -302,25 +304,34 @@ class Market:
             self._place(said, RegionSource.KARMADA)
 
     def _catalogue_in(self, region: str) -> Catalogue:
-        if self._given or not region or region == self.region or not shipped_provider(region):
+        if self._given or not region or region == self.region:
             return self.catalogue
+        if not shipped_provider(region):
+            return self._nowhere if self._is_unshipped(region) else self.catalogue
         if region not in self._elsewhere:
             self._elsewhere[region] = load_shipped(region, auto_mode=self._auto_mode)
         return self._elsewhere[region]
 
+    def _is_unshipped(self, region: str) -> bool:
+        """Whether its prices are not known: of a region that was given, they are taken for all nodes."""
+        is_believed = self._given or not self.region or self._said_by is RegionSource.GIVEN
+        return bool(region) and not is_believed and not shipped_provider(region)
+
     def gaps(self) -> list[str]:
         """Why prices of nodes are not known, and what to do; one sentence each, the same for all outputs."""
-        regions = sorted(self._unknown_regions)
-        sentences = [] if self._given else [str(unknown_region("region", region)) for region in regions]
+        unknown_regions = set() if self._given else set(self._unknown_regions)
         unpriced: dict[tuple[str, str, str], str] = {}
-        for (name, zone, kind, _), source in self._seen.items():
+        for (name, zone, kind, *_), source in self._seen.items():
             region = region_of(source.labels, source.provider_id) or self.region
-            if region in self._unknown_regions and not self._given:
+            if self._is_unshipped(region):
+                unknown_regions.add(region)
+            if region in unknown_regions:
                 continue
             if self.list_price(source.labels, source.provider_id) is None and (
                 not self.contracted or self.price(source.labels, source.provider_id) is None
             ):
                 unpriced[name, kind or ON_DEMAND, region] = zone
+        sentences = [str(unknown_region("region", region)) for region in sorted(unknown_regions)]
         for (name, kind, region), zone in sorted(unpriced.items()):
             catalogue = self._catalogue_in(region)
             if catalogue.knows_price_of(name):
