@@ -357,3 +357,13 @@ def test_a_claim_that_cannot_be_read_frees_no_node(tmp_path, capsys):
     assert reasons_of_held([BROKEN_CLAIM, slice_on("held")], path, capsys) == may_hold
     # Its devices are those of nodes that have some.
     assert reasons_of_held([BROKEN_CLAIM, slice_on("another")], path, capsys) == []
+
+
+def test_of_a_pool_that_cannot_be_read_nobody_says_that_it_is_not_there(tmp_path, capsys):
+    documents = list(yaml.safe_load_all((SNAPSHOTS / "static-pool.yaml").read_text()))
+    (pool,) = [raw for raw in documents if raw["kind"] == "NodePool"]
+    pool["spec"]["replicas"] = "two"
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    assert run(["explain", "node", "held", "--snapshot", str(path)], "karpool") == 0
+    assert "its nodepool general does not exist, or cannot be read" in capsys.readouterr().out

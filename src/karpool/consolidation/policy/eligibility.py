@@ -125,7 +125,7 @@ _ALWAYS: Sequence[Rule] = (
     _rule(
         lambda f: not f.pool_exists and not f.pool_problem,
         ConsolidationReason.NODEPOOL_NOT_FOUND,
-        "its nodepool {f.pool} does not exist",
+        "its nodepool {f.pool} does not exist, or cannot be read",
         "nodepool {f.pool}",
     ),
     _rule(
