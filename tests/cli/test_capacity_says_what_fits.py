@@ -290,4 +290,6 @@ def test_a_pod_without_resource_claims_is_never_said_to_have_some(
 
     assert run(arguments, "karpool") == 3
     shown = capsys.readouterr().out
-    assert "does not fit" in shown and "resource claims" not in shown
+    assert "cannot tell: 0 of" in shown and "resource claims" not in shown
+    assert "nobody knows how many more" in shown
+    assert "the region is not known" in shown

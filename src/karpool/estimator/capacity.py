@@ -36,6 +36,7 @@ class CapacityVerdict(StrEnum):
     AFTER_SCALE_UP = "fits after scale-up"
     NO = "does not fit"
     CANNOT_TELL = CLAIMS_UNKNOWN
+    UNTOLD = "cannot tell"  # for another reason, which the remarks give
 
 
 class PlaceOutlook(StrEnum):
@@ -75,7 +76,7 @@ class CapacityReport:
 
     @property
     def is_unknown(self) -> bool:
-        return self.verdict is CapacityVerdict.CANNOT_TELL
+        return self.verdict in (CapacityVerdict.CANNOT_TELL, CapacityVerdict.UNTOLD)
 
     @property
     def new_nodes(self) -> int:
@@ -152,6 +153,8 @@ class CapacityAnalyzer:
         verdict = (
             CapacityVerdict.CANNOT_TELL
             if not fits and (unknown or (claims and beyond))
+            else CapacityVerdict.UNTOLD
+            if not fits and is_untold and not limits
             else CapacityVerdict.NO
             if not fits
             else CapacityVerdict.NOW

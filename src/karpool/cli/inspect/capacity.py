@@ -208,7 +208,7 @@ def capacity(
     emit(render(answers, output, snapshot, loaded.name, picture.cluster.market.gaps()))
     for problem in (*loaded.problems, *snapshot.problems):
         note(f"skipped: {problem}")
-    refused = (CapacityVerdict.NO, CapacityVerdict.CANNOT_TELL)
+    refused = (CapacityVerdict.NO, CapacityVerdict.CANNOT_TELL, CapacityVerdict.UNTOLD)
     if any(answer.report.verdict in refused for answer in answers):
         raise DoesNotFit
 

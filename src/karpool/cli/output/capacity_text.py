@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from karpool.cli.output.text import NONE, UNKNOWN, columns, printable
-from karpool.estimator.capacity import CapacityPlace, CapacityReport
+from karpool.estimator.capacity import CapacityPlace, CapacityReport, CapacityVerdict
 from karpool.estimator.plugins.interface import UNLIMITED
 from karpool.model.documents import camel_case, document_of
 from karpool.model.infeasible import Infeasible
@@ -70,6 +70,8 @@ def summary(report: CapacityReport, name: str, unit: str) -> str:
         if report.list_price_per_hour is not None:
             cost += f" (by the list ${report.list_price_per_hour:.3f})"
         text += f", {report.new_nodes} new node{'' if report.new_nodes == 1 else 's'}, {cost}"
+    if report.verdict is CapacityVerdict.UNTOLD:
+        return f"{text}; nobody knows how many more"
     return f"{text}; at most {amount(report.most)} fit"
 
 
