@@ -53,7 +53,7 @@ def compared(components):
 def test_of_several_shapes_at_least_95_in_100_sets_are_counted():
     for components in (2, 3):
         ours, best, exact = compared(components)
-        assert best > WORLDS / 2
+        assert best > WORLDS / 3  # there is something to count
         assert ours >= 0.95 * best
         assert exact >= 0.95 * WORLDS
 
