@@ -77,7 +77,8 @@ def test_who_may_not_list_volumes_is_told_and_served():
 
     assert ["of all kinds: not looked at" in str(each) for each in bad] == [True, True]
     claim = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
-    pod = {"metadata": {"namespace": "default"}, "spec": {"containers": [], "volumes": [claim]}}
+    spec = {"containers": [{"name": "main"}], "volumes": [claim]}
+    pod = {"metadata": {"namespace": "default"}, "spec": spec}
     workload = Workload(components_of({"apiVersion": "v1", "kind": "Pod", **pod}))
     unseen = frozenset(each.resource for each in bad)
     blind = question_of(workload, requirements_of(workload, cluster, unseen), cluster.snapshot())
