@@ -40,6 +40,7 @@ SERVING_SECONDS = 0.5
 LEFT_OUT = 6  # the image (Podman, a registry), the fleet of real systems, the audit (a service), a release
 # Ports that are free whoever else runs here.
 ANYWHERE = {
+    "apply": ("--dry-run",),  # nobody here takes nodes away, and it would wait for that
     "estimator": ("--server-port=0", "--metrics-bind-address=0", "--health-probe-bind-address=0"),
     "scheduler": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
     "cluster-summary": ("--metrics-bind-address=0", "--health-probe-bind-address=0"),
@@ -91,14 +92,15 @@ ANSWERS = {
 WITH_COMMANDS = [page for page in PAGES if any(True for _ in shown_on(page))]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One for each page: what a page does to its cluster is nobody else's."""
     found = World(tmp_path_factory.mktemp("docs"))
     yield found
     found.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def served(world: World) -> Iterator[Served]:
     found = Served(world.folder)
     yield found
