@@ -50,44 +50,44 @@ ANYWHERE = {
     "dashboard": ("--port=0",),
 }
 # What people came for, as the answer words it; by page and command.
-_WALK = "walk-throughs.md"
+_GUIDES = "personas.md"
 ANSWERS = {
-    (_WALK, "karpool top pools --snapshot prod.karpool.gz --sort-by .pricePerHour"): (
+    (_GUIDES, "karpool top pools --snapshot prod.karpool.gz --sort-by .pricePerHour"): (
         r"general +3 ",
         r"prod: 3 nodes, \d+ pods? pending, \$0\.\d+ per hour",
     ),
-    (_WALK, "karpool plan --snapshot prod.karpool.gz"): (
+    (_GUIDES, "karpool plan --snapshot prod.karpool.gz"): (
         r"1 node away, 0 new",
         r"\$0\.192 per hour \(\$140 per month\)",
         r"0 pods",
     ),
-    (_WALK, "karpool plan --snapshot prod.karpool.gz --threshold 1 --threshold 2 --threshold 3"): (
+    (_GUIDES, "karpool plan --snapshot prod.karpool.gz --threshold 1 --threshold 2 --threshold 3"): (
         r"Balanced k=1 +1 +1 ",
         r"Balanced k=3 +1 +1 ",
     ),
-    (_WALK, f"karpool explain node {NODE} --snapshot prod.karpool.gz"): (rf"{re.escape(NODE)} stays",),
-    (_WALK, "karpool explain binding default/web-deployment --context karmada"): (
+    (_GUIDES, f"karpool explain node {NODE} --snapshot prod.karpool.gz"): (rf"{re.escape(NODE)} stays",),
+    (_GUIDES, "karpool explain binding default/web-deployment --context karmada"): (
         r"member1: score 0, room for 98 more\n +general-estimator: 98, counts \(after 2 promised\)",
         r"result: \{member1:1\}",
     ),
-    (_WALK, "karpool get promises --context karmada --cluster-name member1"): (
+    (_GUIDES, "karpool get promises --context karmada --cluster-name member1"): (
         r"member1 +shop/web-deployment +\d+",
         "1 cluster, says karmada",
     ),
-    (_WALK, "karpool capacity -f deployment.yaml --replicas 20 --context member1"): (
+    (_GUIDES, "karpool capacity -f deployment.yaml --replicas 20 --context member1"): (
         r"existing nodes +now +20 ",
         "default/web fits now: 20 of 20 replicas",
     ),
-    (_WALK, "karpool top gpus --context prod"): (
+    (_GUIDES, "karpool top gpus --context prod"): (
         r"gpu-b +gpu-b-gpu-0 +L4 ",
         "1 device on 1 node, 1 with no holder",
     ),
-    (_WALK, "karpool get scale-ups --context prod"): ("no scale-ups in prod",),
-    (_WALK, "karpool explain pod web-7d9c5b8f4-x2x7k -n shop"): (
+    (_GUIDES, "karpool get scale-ups --context prod"): ("no scale-ups in prod",),
+    (_GUIDES, "karpool explain pod web-7d9c5b8f4-x2x7k -n shop"): (
         "pod shop/web-7d9c5b8f4-x2x7k fits nowhere, and no new node would take it",
         "too little cpu even when empty .* ask for less, or use larger nodes",
     ),
-    (_WALK, "karpool capacity deployment/web -n shop"): ("shop/web fits now: 2 of 2 replicas",),
+    (_GUIDES, "karpool capacity deployment/web -n shop"): ("shop/web fits now: 2 of 2 replicas",),
 }
 WITH_COMMANDS = [page for page in PAGES if any(True for _ in shown_on(page))]
 
