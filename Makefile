@@ -18,16 +18,19 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "karpool needs Python 3.11 or newer; set PYTHON=python3.11 (found: $$($(PYTHON) --version 2>&1))" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "could not create $(VENV); on Debian install the package python3-venv" >&2; exit 1; }
 
+# Bytecode is written when a module is first imported: most modules of the larger packages never are.
+install = $(PIP) install $(QUIET) --no-compile --require-hashes -r $(1) && $(PIP) install $(QUIET) --no-deps --no-build-isolation -e .
+
 $(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(BIN)/python
-	@echo "setup: installing what running needs into $(VENV)" >&2
-	@$(PIP) install $(QUIET) --require-hashes -r requirements/runtime.txt
-	@$(PIP) install $(QUIET) --no-deps --no-build-isolation -e .
+	@echo "setup: installing the runtime dependencies into $(VENV)" >&2
+	@$(call install,$<)
 	@touch $@
 
-$(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
-	@echo "setup: installing what tests and checks need into $(VENV)" >&2
-	@$(PIP) install $(QUIET) --require-hashes -r requirements/dev.txt
-	@touch $@
+# The development lock contains the runtime lock, so one run of pip installs both.
+$(VENV)/.dev: requirements/dev.txt requirements/runtime.txt pyproject.toml | $(BIN)/python
+	@echo "setup: installing the runtime and development dependencies into $(VENV)" >&2
+	@$(call install,$<)
+	@touch $(VENV)/.runtime $@
 
 setup: $(VENV)/.runtime ## prepare .venv with what running needs
 setup-dev: $(VENV)/.dev
