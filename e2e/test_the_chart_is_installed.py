@@ -8,8 +8,11 @@ import secrets
 import shutil
 import ssl
 import subprocess
+import sys
+import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +71,14 @@ class Helm:
 
     def __call__(self, *arguments: str, values: Object | None = None) -> str:
         """What it says; an error, or a warning of the API server, raises."""
-        given = ["-f", "-"] if values is not None else []
-        done = subprocess.run(
-            [self._program, *arguments, *given],
+        done = self.run(*arguments, values=values)
+        assert done.returncode == 0 and not done.stderr, f"helm {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def run(self, *arguments: str, values: Object | None = None) -> subprocess.CompletedProcess[str]:
+        stdin_values = ["-f", "-"] if values is not None else []
+        return subprocess.run(
+            [self._program, *arguments, *stdin_values],
             input=json.dumps(values or {}),
             env=self._environment,
             capture_output=True,
@@ -78,8 +86,6 @@ class Helm:
             check=False,
             timeout=120,
         )
-        assert done.returncode == 0 and not done.stderr, f"helm {' '.join(arguments)}: {done.stderr}"
-        return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +98,7 @@ def cluster(
         kubectl = Kubectl(kubernetes.program("kubectl"), server.kubeconfig())
         kubectl("create", "namespace", HERE)
         kubectl("label", "namespace", HERE, _RESTRICTED)
+        kubectl("create", "serviceaccount", "default", "-n", HERE)  # no controller manager makes it
         yield Helm(peers["helm"].program("helm"), folder, server.kubeconfig()), kubectl
 
 
@@ -101,13 +108,24 @@ def pod_of(deployment: Object) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
 
 
+def kubeconfig_of(kubectl: Kubectl, deployment: Object, folder: Path) -> Path:
+    """That of the account that the chart made for a component."""
+    account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
+    config = yaml.safe_load(kubectl.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": kubectl("create", "token", account, "-n", HERE).strip()}
+    path = folder / f"{account}.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def arguments_of(deployment: Object) -> list[str]:
+    arguments: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return arguments
+
+
 def the_dashboard_is_opened(kubectl: Kubectl, deployment: Object, folder: Path) -> None:
     """With the arguments of its Deployment, as the account that the chart made for it."""
-    config = yaml.safe_load(kubectl.kubeconfig.read_text())
-    made = kubectl(
-        "create", "token", deployment["spec"]["template"]["spec"]["serviceAccountName"], "-n", HERE
-    )
-    config["users"][0]["user"] = {"token": made.strip()}
+    kubeconfig = kubeconfig_of(kubectl, deployment, folder)
     authority = Authority("dashboard")
     pair = authority.issue("dashboard", hosts=("127.0.0.1",))
     word = secrets.token_urlsafe(24)
@@ -117,12 +135,11 @@ def the_dashboard_is_opened(kubectl: Kubectl, deployment: Object, folder: Path) 
         "tls.key": pair.key,
         "ca.crt": authority.pem,
     }
-    for name, content in {**files, "kubeconfig": yaml.safe_dump(config).encode()}.items():
+    for name, content in files.items():
         (folder / name).write_bytes(content)
-    given = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     port = free_port()
-    arguments = [re.sub(r"=/etc/karpool/\w+/", f"={folder}/", each) for each in given]
-    more = (f"--kubeconfig={folder / 'kubeconfig'}", f"--port={port}")
+    arguments = [re.sub(r"=/etc/karpool/\w+/", f"={folder}/", flag) for flag in arguments_of(deployment)]
+    more = (f"--kubeconfig={kubeconfig}", f"--port={port}")
     program = Program("dashboard", karpool_command(*arguments, *more), folder / "dashboard.log")
     try:
         url = f"https://127.0.0.1:{port}"
@@ -182,3 +199,71 @@ def test_a_release_lives(cluster: tuple[Helm, Kubectl], tmp_path: Path) -> None:
     # What may still be under way, and whose loss nobody could undo, stays.
     assert "karpool-smart-pods" in names(kubectl, "namespaces")
     assert "scaleups.gpu.karpool.dev" in names(kubectl, "customresourcedefinitions")
+
+
+# In place of the cluster's DNS and Services: every host is a port of this machine.
+_SERVICES = """
+import json, os, socket, sys
+
+ports, connect = json.loads(os.environ["SERVICE_PORTS"]), socket.create_connection
+socket.create_connection = lambda address, *rest: connect(("127.0.0.1", ports[address[0]]), *rest)
+exec(sys.argv.pop(1))
+"""
+
+
+def play_kubelet(kubectl: Kubectl, pod_name: str, service_ports: dict[str, int], deadline: float = 60) -> str:
+    """Run the container of a pod once it is there, report its end, and return what it printed."""
+    end = time.monotonic() + deadline
+    while pod_name not in names(kubectl, "pods", "-n", HERE):
+        assert time.monotonic() < end, f"no pod {pod_name}"
+        time.sleep(0.1)
+    (container,) = json.loads(kubectl("get", "pod", pod_name, "-n", HERE, "-o", "json"))["spec"]["containers"]
+    assert container["command"] == ["/usr/bin/python3.11", "-I", "-c"]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _SERVICES, *container["args"]],
+        env={"SERVICE_PORTS": json.dumps(service_ports)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=deadline,
+    )
+    status = {"phase": "Failed" if done.returncode else "Succeeded"}
+    patch = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+    kubectl("patch", "pod", pod_name, "-n", HERE, *patch)
+    return done.stdout + done.stderr
+
+
+def test_helm_test_passes_only_while_the_components_answer(
+    cluster: tuple[Helm, Kubectl], tmp_path: Path
+) -> None:
+    helm, kubectl = cluster
+    helm("install", "karpool", helm.chart, "-n", HERE, values={"consolidator": {"enabled": True}})
+    (deployment,) = kubectl.items("deployments", "-n", HERE)
+    metrics_port = free_port()
+    flags = (
+        f"--kubeconfig={kubeconfig_of(kubectl, deployment, tmp_path)}",
+        f"--metrics-bind-address=127.0.0.1:{metrics_port}",
+        f"--health-probe-bind-address=127.0.0.1:{free_port()}",
+    )
+    command = karpool_command(*arguments_of(deployment), *flags)
+    program = Program("consolidator", command, tmp_path / "consolidator.log")
+    ports = {f"karpool-consolidator.{HERE}.svc": metrics_port}
+
+    def helm_test() -> tuple[subprocess.CompletedProcess[str], str]:
+        with ThreadPoolExecutor(1) as pool:
+            tested = pool.submit(helm.run, "test", "karpool", "-n", HERE, "--timeout", "60s")
+            printed = play_kubelet(kubectl, "karpool-test", ports)
+            return tested.result(), printed
+
+    try:
+        program.wait_until(answers(f"http://127.0.0.1:{metrics_port}/metrics"))
+        tested, printed = helm_test()
+        assert tested.returncode == 0, tested.stderr
+        assert printed.split() == [f"http://karpool-consolidator.{HERE}.svc:8080/metrics", "200"]
+        assert "karpool-test" not in names(kubectl, "pods", "-n", HERE)
+    finally:
+        program.stop()
+    tested, printed = helm_test()
+    assert tested.returncode != 0 and "refused" in printed
+    kubectl("delete", "pod", "karpool-test", "-n", HERE, "--now")
+    helm("uninstall", "karpool", "-n", HERE, "--cascade=background")
