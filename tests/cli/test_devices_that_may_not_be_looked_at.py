@@ -21,7 +21,7 @@ from tests.cli.test_plans_know_resource_claims import (
     removed,
     two_nodes,
 )
-from tests.consolidation.cluster_objects import flat
+from tests.consolidation.cluster_objects import flat, pod
 from tests.kube.tiny_server import Fault, TinyServer, answer, status
 from tests.kube.virtual import client_of, virtually
 
@@ -177,3 +177,25 @@ def test_top_gpus_says_that_devices_of_drivers_are_not_known(ask, plural):
     assert seen["problems"] == []
     assert unseen["items"] == []
     assert "cannot tell" in unseen["problems"][0]
+
+
+def test_budgets_that_may_not_be_looked_at_may_forbid_a_departure(ask):
+    """Nobody who may not list budgets is told that pods may go."""
+    holder, stuck = pod("holder", "other", cpu="1500m"), pod("stuck", "", cpu="1500m")
+    holder["spec"]["priority"] = -5
+    stuck["spec"].pop("nodeName", None)
+    stuck["status"] = {"phase": "Pending"}
+    server = served(*roomy(holder, stuck))
+
+    def fault(request):
+        if request.path == "/apis/policy/v1/poddisruptionbudgets":
+            return Fault(response=status(403, "Forbidden", "cannot list poddisruptionbudgets"))
+        return Fault(response=answer(200, {"gitVersion": "v1.36.4"})) if request.path == "/version" else None
+
+    server.fault = fault
+
+    shown, said = ask(server, "explain", "pod", f"{stuck['metadata']['namespace']}/stuck")
+
+    assert [gone["pod"].rpartition("/")[2] for gone in shown["wouldFitWithout"]["pods"]] == ["holder"]
+    assert "may not be looked at" in shown["wouldFitWithout"]["forbiddenBy"]
+    assert "poddisruptionbudgets" in said

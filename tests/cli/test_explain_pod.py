@@ -311,5 +311,26 @@ def test_it_is_said_who_would_have_to_go(file, capsys: Capture) -> None:
     run(["explain", "pod", "stuck", "--snapshot", path], "karpool")
 
     going = [{"pod": "default/holder", "priority": -5, "why": "has a lower priority"}]
-    assert shown["wouldFitWithout"] == {"node": "n1", "pods": going, "isCut": False}
+    assert shown["wouldFitWithout"] == {"node": "n1", "pods": going, "isCut": False, "forbiddenBy": ""}
     assert "WOULD FIT ON n1 IF THESE WENT" in capsys.readouterr().out
+
+
+def test_a_budget_that_forbids_it_is_named(file, capsys: Capture) -> None:
+    holder = waiting("holder", cpu="3")
+    holder["metadata"]["labels"] = {"app": "db"}
+    holder["spec"] |= {"nodeName": "n1", "priority": -5}
+    holder["status"] = {"phase": "Running"}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "db", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "db"}}},
+    }
+    path = file(node("n1", cpu="4"), holder, waiting("stuck", cpu="2"), budget)
+
+    _, shown = explain(capsys, path)
+    run(["explain", "pod", "stuck", "--snapshot", path], "karpool")
+
+    why = "default/holder: disruption budget db allows no disruption"
+    assert shown["wouldFitWithout"]["forbiddenBy"] == why
+    assert f"but they may not all go now: {why}" in capsys.readouterr().out

@@ -153,7 +153,56 @@ def test_the_tables_say_it_and_a_bound_is_said(freed, monkeypatch):
 
     assert "1 device could be free if shares moved; `apply` moves none" in shown
     assert "SHARES THAT COULD MOVE" in shown
-    assert "not looked at: 1 device with more holders" in cut
+    assert "Not looked at: 1 device with more holders" in cut
+
+
+@pytest.mark.parametrize(
+    ("output", "row"),
+    [("markdown", "| a | a-gpu-0 | team/one | b | b-gpu-0 |"), ("html", ">a-gpu-0</td>")],
+)
+def test_reports_to_hand_around_show_it(freed, output, row):
+    objects = gpu_node("a"), gpu_node("b"), share("one", "a-gpu-0"), share("two", "b-gpu-0", vram=8)
+
+    shown = freed(*objects, output=output)
+
+    assert "1 device could be free if shares moved" in shown
+    assert "kubectl cordon" in shown
+    assert row in shown
+    assert "it receives shares of others" in shown
+
+
+def test_devices_that_claims_share_are_named_with_why_they_stay(freed):
+    """A driver with consumable capacity; kube-scheduler chooses the device of the new claim."""
+    device = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
+    slices = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "a-gpus"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": "a",
+            "pool": {"name": "a", "generation": 1, "resourceSliceCount": 1},
+            "devices": [device, {**device, "name": "gpu-1"}],
+        },
+    }
+    result = {"request": "r", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-0"}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "one", "namespace": "team"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+        "status": {
+            "allocation": {
+                "devices": {"results": [{**result, "shareID": "s1", "consumedCapacity": {"memory": "10Gi"}}]}
+            }
+        },
+    }
+
+    answer = freed(gpu_node("a"), slices, claim)
+
+    assert reasons(answer) == {
+        "gpu-0": "resource claims share it, and kube-scheduler chooses the devices of claims"
+    }
 
 
 def test_a_saved_plan_with_it_is_read_back(freed, tmp_path, capsys):

@@ -14,7 +14,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.packing.counting.count import fits
 
-ASPECTS = Aspect.ROOM | Aspect.DEVICES | Aspect.DRA
+ASPECTS = Aspect.ROOM | Aspect.DEVICES | Aspect.DRA | Aspect.BUDGETS
 DRIVER = "gpu.example.com"
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True}
 EXACTLY = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
@@ -75,6 +75,25 @@ TEMPLATE = {
     "metadata": {"name": "one", "namespace": "team"},
     "spec": {"spec": SPEC},
 }
+
+
+def budget(name, labels, allowed, policy="IfHealthyBudget"):
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": labels},
+            "unhealthyPodEvictionPolicy": policy,
+        },
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
+def of_app(workload, app):
+    workload["metadata"]["labels"] = {"app": app}
+    return workload
 
 
 def pod(name, on="", cpu="1", vram="", device="", priority=0, owned=True, **annotations):
@@ -281,3 +300,93 @@ def test_a_named_claim_is_given_back_when_all_who_reserved_it_go():
 
     assert answer is not None
     assert [gone.pod for gone in answer.pods] == ["team/one", "team/two"]
+
+
+def going(answer):
+    return [gone.pod.removeprefix("team/") for gone in answer.pods]
+
+
+def test_a_larger_set_that_budgets_allow_is_named_before_a_smaller_one_that_they_forbid():
+    objects = [
+        node("n0"),
+        of_app(pod("held", "n0", "4"), "db"),
+        pod("a", "n0", "2", owned=True),
+        pod("b", "n0", "2", owned=True),
+        budget("db", {"app": "db"}, 0),
+    ]
+
+    answer, _ = asked(objects, pod("w", "", "4", priority=5))
+
+    assert going(answer) == ["a", "b"]
+    assert answer.forbidden_by == ""
+
+
+def test_where_only_a_budget_is_in_the_way_it_is_named():
+    objects = [node("n0"), of_app(pod("held", "n0", "8"), "db"), budget("db", {"app": "db"}, 0)]
+
+    answer, _ = asked(objects, pod("w", "", "8", priority=5))
+
+    assert going(answer) == ["held"]
+    assert answer.forbidden_by == "team/held: disruption budget db allows no disruption"
+
+
+def test_one_may_go_of_a_budget_and_two_may_not():
+    pods = [of_app(pod(f"p{number}", "n0", "4"), "db") for number in range(2)]
+    objects = [node("n0"), *pods, budget("db", {"app": "db"}, 1)]
+
+    small, _ = asked(objects, pod("w", "", "4", priority=5))
+    large, _ = asked(objects, pod("w", "", "8", priority=5))
+
+    assert (going(small), small.forbidden_by) == (["p0"], "")
+    assert (going(large), large.forbidden_by) == (["p0", "p1"], "disruption budget db lets 1 go at once")
+
+
+def test_a_pod_that_is_not_ready_goes_where_its_budget_says_so():
+    held = of_app(pod("held", "n0", "8"), "db")
+    held["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    always, healthy = (
+        asked([node("n0"), held, budget("db", {"app": "db"}, 0, policy)], pod("w", "", "8", priority=5))[0]
+        for policy in ("AlwaysAllow", "IfHealthyBudget")
+    )
+
+    assert always.forbidden_by == ""
+    assert "allows no disruption" in healthy.forbidden_by
+
+
+def test_many_pods_of_one_budget_are_looked_through_in_no_time():
+    """Sets that the budget forbids are not even counted out: there are 2**40 of them."""
+    pods = [of_app(pod(f"p{number}", "n0", "200m"), "db") for number in range(40)]
+
+    answer, _ = asked([node("n0"), *pods, budget("db", {"app": "db"}, 1)], pod("w", "", "1", priority=5))
+
+    assert answer.node == "n0"
+    assert answer.forbidden_by == "disruption budget db lets 1 go at once"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_as_few_go_as_every_subset_within_the_budgets_says(seed):
+    random = Random(seed)
+    pods = [
+        of_app(pod(f"p{number}", "n0", random.choice(("1", "2"))), random.choice(("db", "web", "free")))
+        for number in range(5)
+    ]
+    allowed = {"db": random.randrange(3), "web": random.randrange(3), "free": 5}
+    budgets = [budget(app, {"app": app}, allowed[app]) for app in ("db", "web")]
+    objects, waiting = [node("n0"), *pods, *budgets], pod("w", "", random.choice(("4", "6", "8")), priority=5)
+    apps = {workload["metadata"]["name"]: workload["metadata"]["labels"]["app"] for workload in pods}
+    shape = shape_of(decode(waiting, Pod))
+    within = [
+        len(names)
+        for names in chain.from_iterable(combinations(apps, size) for size in range(6))
+        if all([apps[name] for name in names].count(app) <= most for app, most in allowed.items())
+        and (fits(loaded(without(objects, names)).snapshot(0.0).room, shape) > 0).any()
+    ]
+
+    answer, _ = asked(objects, waiting)
+
+    if answer is None:
+        assert min(within) == 0
+    elif within:
+        assert (len(answer.pods), answer.forbidden_by) == (min(within), "")
+    else:
+        assert answer.forbidden_by or not answer.pods

@@ -85,18 +85,21 @@ async def load_cluster(
         file = ObjectFile(options.snapshot, report=bad.extend)
         objects = list(file.objects())
         as_of = parse_rfc3339(file.header.taken_at) if file.header else None
-        _close_skipped(file, cluster)
+        closed = _close_skipped(file, cluster)
         cluster.load(objects, RealClock().now() if as_of is None else as_of)
-        bad += _tell_of_objects(watches, objects)
+        bad += [*_tell_of_objects(watches, objects), *closed]
         problems = [str(problem) for problem in bad]
         name = (file.header.cluster if file.header else "") or options.snapshot.name
         cluster.market.contracted.see_name(name)
-        return LoadedCluster(name, problems, _lacking(file, objects, cluster), as_of=as_of)
+        return LoadedCluster(name, problems, _lacking(file, objects, cluster), _kinds_of(closed), as_of)
     async with connect(options, lambda skipped: None) as client:
         cluster.market.contracted.see_name(client.name)
         skipped = await list_cluster(client, cluster, watches)
-        problems, closed = [str(problem) for problem in skipped], {problem.resource for problem in skipped}
-        return LoadedCluster(client.name, problems, closed=frozenset(closed))
+        return LoadedCluster(client.name, [str(problem) for problem in skipped], closed=_kinds_of(skipped))
+
+
+def _kinds_of(skipped: Iterable[SkippedObject]) -> frozenset[str]:
+    return frozenset(problem.resource for problem in skipped)
 
 
 def unreadable_lines(snapshot: Snapshot) -> Iterator[str]:
@@ -178,13 +181,17 @@ async def _is_served(client: Client, resource: ApiResource) -> bool:
     return any(isinstance(kind, Mapping) and kind.get("name") == resource.plural for kind in kinds)
 
 
-def _close_skipped(file: ObjectFile, cluster: Cluster) -> None:
+def _close_skipped(file: ObjectFile, cluster: Cluster) -> list[SkippedObject]:
     """Who took the file may not have been allowed to look at everything."""
     skipped = {} if file.footer is None else {kind.resource: kind.reason for kind in file.footer.skipped}
+    closed = []
     for watched in cluster_watches(cluster, RealClock()):
-        reason = skipped.get(str(watched.resource), ABSENT)
+        resource = str(watched.resource)
+        reason = skipped.get(resource, ABSENT)
         if reason != ABSENT:
             _close([watched], reason)
+            closed.append(SkippedObject(resource, "of all kinds", f"not looked at: {reason}"))
+    return closed
 
 
 def _close(watches: Sequence[WatchedKind[Any]], reason: str) -> None:

@@ -1,13 +1,13 @@
 """Who would have to go so that a pod which waits fits on a node that exists. Nothing is evicted.
 
 Pods of lower priority may go, and pods whose owner brings them back, unless they ask to be left alone; those
-of daemons and of the node itself may not. On each node the fewest are looked for, by trying sets of growing
-size within a bound; what the bound cut off is said.
+of daemons and of the node itself may not. On each node the fewest are looked for that disruption budgets let
+go at once, by trying sets of growing size within a bound; what the bound cut off is said. Where budgets leave
+no such set, the fewest regardless of them are named, with the budget that is in the way.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from karpool.cluster.departures import departed
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import (
+    CompiledPdb,
     is_daemon,
     is_evictable,
     is_mirror,
     is_protected,
+    over_budget,
     running_seconds,
 )
 from karpool.model.kubernetes.pod_shape import PodShape
@@ -45,16 +47,20 @@ class DepartingPod:
 @dataclass(frozen=True, slots=True)
 class Departures:
     """The pods of one node without which the pod fits there; none where no such node was found.
-    `is_cut`: not every set was tried, so that fewer, or some elsewhere, may do."""
+    `is_cut`: not every set was tried, so that fewer, or some elsewhere, may do.
+    `forbidden_by`: why disruption budgets do not let them go at once; empty where they do."""
 
     node: str = ""
     pods: tuple[DepartingPod, ...] = ()
     is_cut: bool = False
+    forbidden_by: str = ""
 
 
 class _Search:
-    def __init__(self, cluster: Cluster, shape: PodShape, now: float) -> None:
-        self._cluster, self._shape, self._now = cluster, shape, now
+    """For sets of pods that the budgets let go at once."""
+
+    def __init__(self, cluster: Cluster, shape: PodShape, now: float, budgets: Sequence[CompiledPdb]) -> None:
+        self._cluster, self._shape, self._now, self._budgets = cluster, shape, now, budgets
         self.tries_left = TRIES_MAX
 
     def nodes(self, pods: Sequence[Pod]) -> set[str]:
@@ -64,15 +70,35 @@ class _Search:
             room = snapshot.room
             return {room.names[row] for row in np.flatnonzero(fits(room, self._shape) > 0).tolist()}
 
+    def may_go(self, pods: Sequence[Pod]) -> bool:
+        return over_budget(pods, self._budgets) is None
+
     def fewest(self, node: str, pods: Sequence[Pod], most: int) -> tuple[Sequence[Pod], bool]:
-        """At most so many, the least important first; and whether every smaller set was tried. `pods` do."""
-        for size in range(1, min(len(pods), most + 1)):
-            for chosen in combinations(pods, size):
+        """At most so many, the least important first, none where no such set does; and whether every smaller
+        set was tried. All of `pods` together do."""
+        for size in range(1, min(len(pods), most) + 1):
+            is_possible = False
+            for chosen in self._sets(pods, size):
+                is_possible = True
                 if self.tries_left <= len(pods):  # enough is left for the way out
-                    return self._spared(node, pods), False
-                if node in self.nodes(chosen):
+                    spared = self._spared(node, pods)
+                    return spared if self.may_go(spared) else (), False
+                if size == len(pods) or node in self.nodes(chosen):
                     return chosen, True
-        return pods, len(pods) <= most
+            if not is_possible:  # what budgets forbid of few they forbid of more
+                break
+        return (), True
+
+    def _sets(
+        self, pods: Sequence[Pod], size: int, chosen: tuple[Pod, ...] = ()
+    ) -> Iterator[tuple[Pod, ...]]:
+        """In the order of `combinations`, without those that begin with what may not go."""
+        if len(chosen) == size:
+            yield chosen
+            return
+        for place, pod in enumerate(pods):
+            if self.may_go(more := (*chosen, pod)):
+                yield from self._sets(pods[place + 1 :], size, more)
 
     def _spared(self, node: str, pods: Sequence[Pod]) -> Sequence[Pod]:
         """As kube-scheduler spares victims: the most important first, while the pod still fits."""
@@ -89,31 +115,50 @@ def find_departures(
 ) -> Departures | None:
     """`pods` are those of the cluster, `shape` and `priority` those of the pod, which is not among them.
     None where it fits as things are, or where nobody can tell."""
-    search, room = _Search(cluster, shape, now), cluster.snapshot(now).room
+    snapshot = cluster.snapshot(now)
+    room, budgets = snapshot.room, snapshot.budgets
+    search = _Search(cluster, shape, now, budgets)
     if (room.dra is None and shape.resource_claims) or search.nodes(()):
         return None
     open_nodes = {room.names[row] for row in np.flatnonzero(admitted(room.nodes, shape)).tolist()}
-    by_node: dict[str, list[tuple[Pod, str]]] = {}
-    for _, pod in sorted(pods.items()):
-        if pod.spec.node_name in open_nodes and (why := _why_it_may_go(pod, priority, now)):
-            by_node.setdefault(pod.spec.node_name, []).append((pod, why))
-    everybody = [pod for candidates in by_node.values() for pod, _ in candidates]
-    takers = sorted(search.nodes(everybody) & by_node.keys(), key=lambda node: (len(by_node[node]), node))
-    best, is_cut = Departures(), len(takers) > NODES_MAX
+    reasons = {
+        key: why
+        for key, pod in sorted(pods.items())
+        if pod.spec.node_name in open_nodes and (why := _why_it_may_go(pod, priority, now))
+    }
+    candidates = [pods[key] for key in reasons]
+    chosen, is_cut = _fewest_anywhere(search, [pod for pod in candidates if search.may_go([pod])])
+    if not chosen and not search.may_go(candidates):
+        chosen, is_cut_again = _fewest_anywhere(_Search(cluster, shape, now, ()), candidates)
+        is_cut |= is_cut_again
+    return Departures(
+        chosen[0].spec.node_name if chosen else "",
+        tuple(DepartingPod(str(key := _key(pod)), pod.spec.priority or 0, reasons[key]) for pod in chosen),
+        is_cut,
+        over_budget(chosen, budgets) or "",
+    )
+
+
+def _fewest_anywhere(search: _Search, candidates: Sequence[Pod]) -> tuple[Sequence[Pod], bool]:
+    """On the node where the fewest would have to go; and whether the bound cut something off."""
+    by_node: dict[str, list[Pod]] = {}
+    for pod in candidates:
+        by_node.setdefault(pod.spec.node_name, []).append(pod)
+    takers = sorted(search.nodes(candidates) & by_node.keys(), key=lambda node: (len(by_node[node]), node))
+    best: Sequence[Pod] = ()
+    is_cut = len(takers) > NODES_MAX
     for node in takers[:NODES_MAX]:
-        reasons = {id(pod): why for pod, why in by_node[node]}
-        candidates = sorted((pod for pod, _ in by_node[node]), key=_importance)
-        if search.tries_left <= len(candidates):
-            is_cut = True
-            break
-        if node not in search.nodes(candidates):
+        on_node = sorted(by_node[node], key=_importance)
+        if search.tries_left <= len(on_node):
+            return best, True
+        if node not in search.nodes(on_node):
             continue  # it fits there only once others elsewhere are gone, too
-        most = len(best.pods) - 1 if best.node else len(candidates)
-        chosen, is_whole = search.fewest(node, candidates, most)
-        is_cut |= not is_whole and len(chosen) <= most
-        if not best.node or len(chosen) < len(best.pods):
-            best = Departures(node, tuple(_departing(chosen, reasons)))
-    return Departures(best.node, best.pods, is_cut)
+        most = len(best) - 1 if best else len(on_node)
+        chosen, is_whole = search.fewest(node, on_node, most)
+        is_cut |= not is_whole
+        if chosen and len(chosen) <= most:
+            best = chosen
+    return best, is_cut
 
 
 def _why_it_may_go(pod: Pod, priority: int, now: float) -> str:
@@ -131,7 +176,5 @@ def _importance(pod: Pod) -> tuple[int, str, str]:
     return (pod.spec.priority or 0, pod.metadata.namespace, pod.name)
 
 
-def _departing(pods: Sequence[Pod], reasons: Mapping[int, str]) -> Iterator[DepartingPod]:
-    for pod in pods:
-        name = f"{pod.metadata.namespace}/{pod.name}"
-        yield DepartingPod(name, pod.spec.priority or 0, reasons[id(pod)])
+def _key(pod: Pod) -> ObjectKey:
+    return ObjectKey(pod.metadata.namespace, pod.name)

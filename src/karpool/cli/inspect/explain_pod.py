@@ -32,7 +32,7 @@ from karpool.estimator.pod_explanation import PodExplanation, PodVerdict, waitin
 from karpool.gpu.records.scale_up_record import ScaleUpRecord
 from karpool.kube.watched import WatchedKind
 from karpool.manager.options import Options, option
-from karpool.model.kubernetes.api_resources import EVENTS, ListOptions, ObjectKey
+from karpool.model.kubernetes.api_resources import EVENTS, PDBS, ListOptions, ObjectKey
 from karpool.model.kubernetes.components import WorkloadComponent
 from karpool.model.kubernetes.event import KubeEvent
 from karpool.scheduler.cycle.what_if import listed
@@ -40,7 +40,7 @@ from karpool.scheduler.promises.promise import PromiseLifetime
 
 # Verdicts on pods that no node takes as things are.
 _WAITING = (PodVerdict.NOWHERE, PodVerdict.NODE_CAN_COME, PodVerdict.NODE_COMES, PodVerdict.CANNOT_TELL)
-_POD_ASPECTS = ASPECTS | Aspect.RECORDS
+_POD_ASPECTS = ASPECTS | Aspect.RECORDS | Aspect.BUDGETS
 
 
 class PodOptions(Options, frozen=True):
@@ -122,6 +122,8 @@ async def _explained(
     if explanation.verdict in _WAITING:
         priority = pod.spec.priority or 0
         going = find_departures(state, state.kept_pods, needs[0].shape, priority, now)
+        if going is not None and going.node and str(PDBS) in loaded.closed:
+            going = replace(going, forbidden_by="disruption budgets may not be looked at, and may forbid it")
         explanation = replace(explanation, would_fit_without=going)
     answer = PodAnswer(
         loaded.name,

@@ -165,9 +165,9 @@ def _rendered(
     freeing: DeviceFreeing | None,
 ) -> str:
     if output == "html":
-        return plan_html.report(alternatives, cluster)
+        return plan_html.report(alternatives, cluster, freeing)
     if output == "markdown":
-        return plan_markdown.report(alternatives, cluster)
+        return plan_markdown.report(alternatives, cluster, freeing)
     if output in ("json", "yaml"):
         freed = {} if freeing is None else {"freedDevices": document_of(freeing)}
         documents = [

@@ -6,19 +6,24 @@ from datetime import UTC, datetime
 from karpool.cli.output import charts, html_page, plan_markdown, plan_text
 from karpool.cli.output.plan_text import money
 from karpool.consolidation.planning.comparison import PlanAlternative
+from karpool.consolidation.planning.device_freeing import DeviceFreeing
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.policy.prices import HOURS_PER_MONTH
 
 TYPES_SHOWN = 20
 
 
-def report(alternatives: Sequence[PlanAlternative], cluster: str = "") -> str:
+def report(
+    alternatives: Sequence[PlanAlternative], cluster: str = "", freeing: DeviceFreeing | None = None
+) -> str:
     """The first alternative in full; with several, all of them side by side before it."""
     title = f"Consolidation plan{f' of {cluster}' if cluster else ''}"
-    return html_page.page(title, _body(alternatives, title, cluster))
+    return html_page.page(title, _body(alternatives, title, cluster, freeing))
 
 
-def _body(alternatives: Sequence[PlanAlternative], title: str, cluster: str) -> Iterator[str]:
+def _body(
+    alternatives: Sequence[PlanAlternative], title: str, cluster: str, freeing: DeviceFreeing | None
+) -> Iterator[str]:
     plan = alternatives[0].plan
     made = datetime.fromtimestamp(plan.made_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     yield html_page.text(title, "h1")
@@ -33,8 +38,10 @@ def _body(alternatives: Sequence[PlanAlternative], title: str, cluster: str) -> 
         if len(alternatives) > 1:
             yield html_page.text(alternative.label, "h2")
         yield from _plan(alternative.plan)
+    if freeing is not None:
+        yield from _freeing(freeing)
     yield html_page.copied(
-        "Copy as Markdown, for a change request", plan_markdown.report(alternatives, cluster)
+        "Copy as Markdown, for a change request", plan_markdown.report(alternatives, cluster, freeing)
     )
 
 
@@ -114,6 +121,14 @@ def _shortcomings(plan: ConsolidationPlan) -> Iterator[str]:
     if plan.problems:
         yield html_page.text(f"Objects that could not be understood ({len(plan.problems)})", "h3")
         yield "<ul>" + "".join(html_page.text(problem, "li") for problem in plan.problems) + "</ul>"
+
+
+def _freeing(freeing: DeviceFreeing) -> Iterator[str]:
+    yield html_page.text("Devices", "h2")
+    yield html_page.text(plan_text.freeing_summary(freeing))
+    for title, table in plan_text.freeing_tables(freeing):
+        yield html_page.text(f"{title} ({len(table[1])})", "h3")
+        yield html_page.table(*table)
 
 
 def curve(plan: ConsolidationPlan) -> str:

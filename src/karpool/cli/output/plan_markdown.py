@@ -7,15 +7,19 @@ from karpool.cli.output import plan_text
 from karpool.cli.output.plan_text import NAMES, SHORT, Table
 from karpool.cli.output.text import pluralize, printable
 from karpool.consolidation.planning.comparison import PlanAlternative
+from karpool.consolidation.planning.device_freeing import DeviceFreeing
 from karpool.consolidation.planning.plan import ConsolidationPlan
 
 # Characters that Markdown or the HTML in it would obey; names and messages of a cluster may be hostile.
 _OBEYED = {character: f"\\{character}" for character in "\\`*_{}[]<>|#!~"} | {"@": "@<!-- -->"}
 
 
-def report(alternatives: Sequence[PlanAlternative], cluster: str = "") -> str:
+def report(
+    alternatives: Sequence[PlanAlternative], cluster: str = "", freeing: DeviceFreeing | None = None
+) -> str:
     """The first alternative in full; with several, all of them side by side before it."""
-    return "\n\n".join(_parts(alternatives, cluster))
+    parts = [*_parts(alternatives, cluster), *(_freeing(freeing) if freeing is not None else ())]
+    return "\n\n".join(parts)
 
 
 def _parts(alternatives: Sequence[PlanAlternative], cluster: str) -> Iterator[str]:
@@ -54,6 +58,12 @@ def _plan(plan: ConsolidationPlan) -> Iterator[str]:
     for considered in plan.not_looked_at:
         names = ", ".join(text(node) for node in considered.nodes[:NAMES])
         yield f"Not looked at: {pluralize(len(considered.nodes), 'node')} ({text(considered.why)}): {names}"
+
+
+def _freeing(freeing: DeviceFreeing) -> Iterator[str]:
+    yield "### Devices"
+    yield text(plan_text.freeing_summary(freeing))
+    yield from (_folded(title, content) for title, content in plan_text.freeing_tables(freeing))
 
 
 def table(content: Table) -> str:

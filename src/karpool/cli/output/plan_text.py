@@ -24,6 +24,8 @@ UNKNOWN = "?"
 SHORT = 30  # rows of a table in the short form
 NAMES = 3  # names in a cell in the short form
 
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
 
 def render(plan: ConsolidationPlan, *, wide: bool, cluster: str = "") -> str:
     return "\n\n".join(_parts(plan, wide, cluster))
@@ -54,25 +56,37 @@ def _parts(plan: ConsolidationPlan, wide: bool, cluster: str) -> Iterator[str]:
 
 
 def freed_devices(freeing: DeviceFreeing, *, wide: bool) -> str:
-    """What could be moved; nobody moves it."""
+    parts = [freeing_summary(freeing)]
+    parts += [_titled(title.upper(), _cut(table, wide)) for title, table in freeing_tables(freeing)]
+    return "\n\n".join(parts)
+
+
+def freeing_summary(freeing: DeviceFreeing) -> str:
+    """What could be moved, and who would have to do what: nobody moves it."""
+    summary = f"{pluralize(len(freeing.freed), 'device')} could be free if shares moved; `apply` moves none"
+    if freeing.freed:
+        summary += (
+            ". By hand: `kubectl cordon` the node if the share goes to another one, evict the pod, `kubectl"
+            " uncordon` once its scheduler has placed it (docs/gpu.md, Freeing devices)"
+        )
+    if freeing.not_looked_at:
+        summary += f". Not looked at: {pluralize(freeing.not_looked_at, 'device')} with more holders"
+    return summary
+
+
+def freeing_tables(freeing: DeviceFreeing) -> Iterator[tuple[str, Table]]:
+    """Each with its title."""
     moves = [
         (device.node, device.device, move.pod, move.to_node, move.to_device)
         for device in freeing.freed
         for move in device.moves
     ]
-    kept = [(device.node, device.device, device.why) for device in freeing.kept]
-    parts = [f"{pluralize(len(freeing.freed), 'device')} could be free if shares moved; `apply` moves none"]
     if moves:
         header = ("NODE", "DEVICE", "SHARE OF", "HAS ROOM ON", "DEVICE THERE")
-        parts.append(_titled("SHARES THAT COULD MOVE", _cut((header, moves), wide)))
-    if kept:
-        parts.append(_titled("DEVICES THAT STAY SHARED", _cut((("NODE", "DEVICE", "WHY"), kept), wide)))
-    if freeing.not_looked_at:
-        parts.append(f"not looked at: {pluralize(freeing.not_looked_at, 'device')} with more holders")
-    return "\n\n".join(parts)
-
-
-Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+        yield "Shares that could move", (header, moves)
+    if freeing.kept:
+        kept = [(device.node, device.device, device.why) for device in freeing.kept]
+        yield "Devices that stay shared", (("NODE", "DEVICE", "WHY"), kept)
 
 
 def _titled(title: str, table: str) -> str:

@@ -104,6 +104,8 @@ def _departures(departures: Departures) -> Iterator[str]:
             ((gone.pod, str(gone.priority), gone.why) for gone in departures.pods),
         )
         yield from _titled(f"WOULD FIT ON {printable(departures.node)} IF THESE WENT{cut}", table)
+        if departures.forbidden_by:
+            yield f"but they may not all go now: {printable(departures.forbidden_by)}"
     elif departures.is_cut:
         yield "whether it would fit if other pods went was not found out: not every set was tried"
     else:

@@ -32,6 +32,7 @@ from karpool.packing.dra.pools import BadPlace, DevicePool, NodeView
 
 TENSOR_FUSION, KAI = "tensor-fusion", "kai-scheduler"
 _GPU_DRIVERS = "gpu."  # gpu.nvidia.com, gpu.amd.com, gpu.intel.com
+_DRA = " (DRA)"
 _UNCUT = "spx"  # AMD's word for a card in one part
 _NANOS = 10**9
 _KAI_POOL, _KAI_GROUP, _KAI_NAMESPACE = (
@@ -68,6 +69,11 @@ class Accelerator:
     free_units: int | None = 1
     free_memory_bytes: int | None = None
     unstable: bool = False
+
+    @property
+    def is_of_driver(self) -> bool:
+        """Handed out through ResourceClaims."""
+        return self.handed_out_by.endswith(_DRA)
 
 
 Pods = Mapping[str, PodShape]
@@ -280,7 +286,7 @@ def _of_driver(
         device=device.id.device,
         model=model.name if model is not None else product,
         memory_bytes=memory,
-        handed_out_by=f"{driver} (DRA)",
+        handed_out_by=f"{driver}{_DRA}",
         form=DeviceForm.MIG if mig else DeviceForm.PARTITION if partition else DeviceForm.WHOLE,
         profile=mig or partition,
         shareable=device.shareable,

@@ -6,7 +6,6 @@ device that has received a share stays. Only pods move whose owner brings them b
 and that their disruption budgets let go, all of them at once.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,15 +13,16 @@ import numpy as np
 
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.departures import departed
+from karpool.cluster.devices.accelerators import accelerators
 from karpool.cluster.devices.device_store import DeviceUse
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import (
     CompiledPdb,
-    blocking_budget,
     is_daemon,
     is_evictable,
     is_protected,
+    over_budget,
     running_seconds,
 )
 from karpool.model.kubernetes.pod_shape import PodShape, shape_of
@@ -31,6 +31,8 @@ from karpool.packing.tables.room import PodPlacement, Room
 
 # Devices that are looked at, each with its holders; a longer list is for a program, and takes seconds.
 DEVICES_MAX = 200
+# The claim of a pod that comes back is a new one, and nothing in it can name a device that only runs fuller.
+_OF_CLAIMS = "resource claims share it, and kube-scheduler chooses the devices of claims"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,6 @@ class _Freeing:
         self._received: set[str] = set()
         self._left: set[str] = set()
         self._moved: list[tuple[Pod, PodPlacement]] = []
-        self._going: Counter[CompiledPdb] = Counter()
 
     def result(self) -> DeviceFreeing:
         freed: list[FreedDevice] = []
@@ -93,6 +94,11 @@ class _Freeing:
                 kept.append(KeptDevice(use.device.node, use.device.name, outcome))
             else:
                 freed.append(FreedDevice(use.device.node, use.device.name, outcome))
+        kept += (
+            KeptDevice(device.node, device.device, _OF_CLAIMS)
+            for device in accelerators(self._cluster.snapshot(self._now))[0]
+            if device.is_of_driver and device.shareable and device.holders
+        )
         return DeviceFreeing(tuple(freed), tuple(kept), max(len(self._shared) - DEVICES_MAX, 0))
 
     def _free(self, use: DeviceUse) -> tuple[ShareMove, ...] | str:
@@ -112,7 +118,7 @@ class _Freeing:
             if why := self._why_it_stays(pod):
                 return f"{key} {why}"
             holders.append(pod)
-        if why := self._over_budget(holders):
+        if why := over_budget([*(pod for pod, _ in self._moved), *holders], self._budgets):
             return why
         placed = self._places(name, holders)
         if isinstance(placed, str):
@@ -120,7 +126,6 @@ class _Freeing:
         self._closed.add(name)
         self._moved += placed
         self._left.update(map(_key, holders))
-        self._going.update(budget for pod in holders for budget in self._selecting(pod))
         self._received.update(device for _, placement in placed for device in placement.devices)
         names = self._cluster.snapshot(self._now).room.names
         return tuple(
@@ -135,20 +140,6 @@ class _Freeing:
             return "must not be disturbed"
         if pod.spec.resource_claims:
             return "has resource claims, which are not planned here"
-        return ""
-
-    def _selecting(self, pod: Pod) -> list[CompiledPdb]:
-        return [budget for budget in self._budgets if budget.selects(pod)]
-
-    def _over_budget(self, holders: Sequence[Pod]) -> str:
-        going = Counter(self._going)
-        for pod in holders:
-            if blocked := blocking_budget(pod, self._budgets):
-                return f"{_key(pod)}: {blocked}"
-            for budget in self._selecting(pod):
-                going[budget] += 1
-                if going[budget] > budget.disruptions_allowed:
-                    return f"disruption budget {budget.name} lets {budget.disruptions_allowed} go at once"
         return ""
 
     def _places(self, name: str, holders: Sequence[Pod]) -> list[tuple[Pod, PodPlacement]] | str:

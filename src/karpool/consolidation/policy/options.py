@@ -107,9 +107,9 @@ class PlanOptions(PlanningOptions, frozen=True):
         tuple[int, ...], option(f"{_K} Repeat to compare.", flag="threshold", least=1, most=LARGEST_K)
     ] = ()
     heed_budgets: _HeedBudgets = True
-    free_devices: Annotated[
-        bool, option("Also show which shares of GPUs could move to free whole GPUs (tables, JSON, YAML).")
-    ] = False
+    free_devices: Annotated[bool, option("Also show which shares of GPUs could move to free whole GPUs.")] = (
+        False
+    )
 
     def saved(self, override: PolicyOverride) -> dict[str, Any]:
         """As a plan of this policy carries them."""

@@ -7,7 +7,8 @@ follow the disruption controller and the Eviction API of Kubernetes.
 
 import math
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -136,11 +137,29 @@ def blocking_budget(pod: Pod, budgets: Iterable[CompiledPdb]) -> str | None:
     if len(selecting) > 1:
         names = ", ".join(budget.name for budget in selecting)
         return f"several disruption budgets select it ({names}), and eviction supports only one"
-    if not selecting or selecting[0].disruptions_allowed > 0:
-        return None
-    if selecting[0].frees_unready_pods and _is_unready(pod):
+    if not selecting or selecting[0].disruptions_allowed > 0 or _passes_by(selecting[0], pod):
         return None
     return f"disruption budget {selecting[0].name} allows no disruption"
+
+
+def over_budget(pods: Iterable[Pod], budgets: Sequence[CompiledPdb]) -> str | None:
+    """Why the budgets do not let all of these evictable pods go at once; None when they do."""
+    going: Counter[CompiledPdb] = Counter()
+    for pod in pods:
+        if blocked := blocking_budget(pod, budgets):
+            return f"{pod.metadata.namespace}/{pod.name}: {blocked}"
+        budget = next((budget for budget in budgets if budget.selects(pod)), None)
+        if budget is None or _passes_by(budget, pod):
+            continue
+        going[budget] += 1
+        if going[budget] > budget.disruptions_allowed:
+            return f"disruption budget {budget.name} lets {budget.disruptions_allowed} go at once"
+    return None
+
+
+def _passes_by(budget: CompiledPdb, pod: Pod) -> bool:
+    """Eviction of a pod that is not ready is none of a budget's that says so."""
+    return budget.frees_unready_pods and _is_unready(pod)
 
 
 def _is_unready(pod: Pod) -> bool:
