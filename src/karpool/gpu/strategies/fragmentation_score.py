@@ -28,8 +28,8 @@ from karpool.packing.tables.node_table import NodeRow, table_of
 
 Floats = npt.NDArray[np.float64]
 
-# What a thousandth of a device without CPU counts. Of 0.1 to 0.5, tried on the openb lists (seeds 1 to 9), the
-# half leaves the least in all but one; all of it would give CPU the last word.
+# What a thousandth of a device without CPU counts. Of 0.1 to 0.5, tried on the openb lists (seeds 1 to 9),
+# the half leaves the least in all but one; all of it would give CPU the last word.
 UNFED = 0.5
 SCARCITY_EXPONENT = 3.0
 _NEVER = -1
