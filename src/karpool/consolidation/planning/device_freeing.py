@@ -118,8 +118,8 @@ class _Freeing:
             if why := self._why_it_stays(pod):
                 return f"{key} {why}"
             holders.append(pod)
-        if why := over_budget([*(pod for pod, _ in self._moved), *holders], self._budgets):
-            return why
+        if blocked := over_budget([*(pod for pod, _ in self._moved), *holders], self._budgets):
+            return blocked
         placed = self._places(name, holders)
         if isinstance(placed, str):
             return placed
