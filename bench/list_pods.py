@@ -19,15 +19,16 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster import kinds
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.cluster import Cluster
 from karpool.kube.api.client import Client
 from karpool.kube.api.reader import PAGE_SIZE
+from karpool.kube.clock import RealClock
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.transport.http import HttpTransport
+from karpool.kube.watch.feed import ClusterSink
 from karpool.kube.watch.informer import Informer
-from karpool.model.kubernetes.api_resources import NODES, PODS
-from karpool.model.kubernetes.node import Node
-from karpool.model.kubernetes.pod import Pod
 
 NODE_COUNT = 5000
 POD_COUNT = 50_000
@@ -224,19 +225,17 @@ async def serve() -> None:
 
 
 async def listed(url: str) -> dict[str, float]:
-    state = ClusterRoom()
+    cluster = Cluster(Aspect.ROOM)
     start, cpu_start = perf_counter(), process_time()
     async with Client(HttpTransport(ClusterConfig("bench", url))) as client:
-        informers: list[Informer[Any]] = [
-            Informer(client, NODES, into=Node, keep=False),
-            Informer(client, PODS, into=Pod, keep=False),
-        ]
-        for informer, kind in zip(informers, ("Node", "Pod"), strict=True):
-            informer.add_sink(state.sink(kind))
+        informers: list[Informer[Any]] = []
+        for kind in (kinds.NODES, kinds.PODS):
+            informers.append(Informer(client, kind.resource, into=kind.struct, keep=False))
+            informers[-1].add_sink(ClusterSink(cluster, kind, RealClock()))
         running = [asyncio.create_task(informer.run()) for informer in informers]
         for informer in informers:
             await informer.synced.wait()
-        snapshot = state.snapshot()
+        snapshot = cluster.room.snapshot()
         seconds, cpu_seconds = perf_counter() - start, process_time() - cpu_start
         for task in running:
             task.cancel()

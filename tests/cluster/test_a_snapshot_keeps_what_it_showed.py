@@ -1,5 +1,6 @@
 """A snapshot is for keeps: whatever happens to the cluster later, it shows what it showed."""
 
+from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.cluster.cluster_room import ClusterRoom
 from tests.cluster.test_pods_and_devices_that_are_kept import ASPECTS, GPU, T, cluster_of, node, pod
@@ -53,13 +54,15 @@ def test_nodes_that_a_pod_holds_which_nobody_can_read():
 
 
 def test_a_node_that_comes_has_nothing_of_one_that_went():
-    state = ClusterRoom()
-    state.load([node("a", cpu="8", pods="9"), node("b", cpu="8", pods="9", **{"example.com/fpga": "4"})])
-    state.snapshot()
-    state.remove_node("b")
-    state.load([node("c", cpu="2")])
+    cluster = Cluster(Aspect.ROOM)
+    cluster.load(
+        [node("a", cpu="8", pods="9"), node("b", cpu="8", pods="9", **{"example.com/fpga": "4"})], 0.0
+    )
+    cluster.snapshot()
+    cluster.room.remove_node("b")
+    cluster.load([node("c", cpu="2")], 0.0)
 
-    room = state.snapshot()
+    room = cluster.snapshot().room
     row = room.find("c")
     assert [int(room.free(name)[row]) for name in ("cpu", "example.com/fpga", "pods")] == [2000, 0, 0]
     assert [int(room.allocatable(name)[row]) for name in ("example.com/fpga", "pods")] == [0, 0]

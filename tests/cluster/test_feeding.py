@@ -1,12 +1,13 @@
 """Objects as the API sends them, good and bad, in any order."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from karpool.cluster import problems
-from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster import kinds, problems
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.changes import ObjectChange
+from karpool.cluster.cluster import Cluster
 from karpool.cluster.nodes.room_store import RESOURCE_LIMIT
+from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod import Pod
 
@@ -51,23 +52,23 @@ def mounting(claim_name):
     return [{"name": "data", "persistentVolumeClaim": {"claimName": claim_name}}]
 
 
-def loaded(*objects, **settings):
-    state = ClusterRoom(**settings)
-    state.load(objects)
+def loaded(*objects, aspects=Aspect.VOLUMES):
+    state = Cluster(aspects)
+    state.load(objects, 0.0)
     return state
 
 
 def free(state, name):
-    snapshot = state.snapshot()
+    snapshot = state.room.snapshot()
     row = snapshot.find(name)
     return int(snapshot.free("cpu")[row]), int(snapshot.slots[row])
 
 
 def test_a_pod_that_comes_before_its_node_is_counted_when_the_node_comes():
     state = loaded(pod("p", on="n"))
-    assert state.snapshot().n == 0
+    assert state.room.snapshot().n == 0
 
-    state.load([node("n")])
+    state.load([node("n")], 0.0)
 
     assert free(state, "n") == (3000, 9)
 
@@ -75,9 +76,9 @@ def test_a_pod_that_comes_before_its_node_is_counted_when_the_node_comes():
 def test_pods_of_a_node_that_goes_and_comes_back_are_counted_again():
     state = loaded(node("n"), node("m"), pod("p", on="n"))
 
-    state.remove_node("n")
-    assert state.snapshot().names == ("m",)
-    state.load([node("n")])
+    state.room.remove_node("n")
+    assert state.room.snapshot().names == ("m",)
+    state.load([node("n")], 0.0)
 
     assert free(state, "n") == (3000, 9)
 
@@ -86,7 +87,7 @@ def test_pods_of_a_node_that_goes_and_comes_back_are_counted_again():
 def test_a_pod_that_has_ended_frees_its_room(phase):
     state = loaded(node("n"), pod("p", on="n"))
 
-    state.load([pod("p", on="n", phase=phase)])
+    state.load([pod("p", on="n", phase=phase)], 0.0)
 
     assert free(state, "n") == (4000, 10)
 
@@ -97,7 +98,7 @@ def test_a_terminating_pod_holds_its_room_until_it_is_gone():
     state = loaded(node("n"), leaving)
     assert free(state, "n") == (3000, 9)
 
-    state.remove_pod("default", "p")
+    state.room.remove_pod("default", "p")
 
     assert free(state, "n") == (4000, 10)
 
@@ -113,7 +114,7 @@ def test_an_overcommitted_node_has_nothing_left_and_not_less():
     state = loaded(node("n"), pod("p", on="n", cpu="3"), pod("q", on="n", cpu="3"))
     assert free(state, "n")[0] == 0
 
-    state.remove_pod("default", "p")
+    state.room.remove_pod("default", "p")
 
     assert free(state, "n")[0] == 1000
 
@@ -122,36 +123,36 @@ def test_requests_beyond_any_integer_can_be_taken_back():
     state = loaded(node("n"), pod("p", on="n", cpu="1e30"), pod("q", on="n", cpu="1e30"), pod("r", on="n"))
     assert free(state, "n") == (0, 7)
 
-    state.remove_pod("default", "p")
-    state.remove_pod("default", "q")
+    state.room.remove_pod("default", "p")
+    state.room.remove_pod("default", "q")
 
     assert free(state, "n") == (3000, 9)
 
 
 def test_a_heartbeat_changes_nothing():
     state = loaded(node("n"))
-    before = state.snapshot()
+    before = state.room.snapshot()
     beating = node("n")
     beating["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
-    state.load([beating])
+    state.load([beating], 0.0)
 
-    assert state.snapshot() is before
+    assert state.room.snapshot() is before
 
 
 def test_pod_events_keep_the_node_table():
     state = loaded(node("n"))
-    nodes = state.snapshot().nodes
+    nodes = state.room.snapshot().nodes
 
-    state.load([pod("p", on="n")])
+    state.load([pod("p", on="n")], 0.0)
 
-    assert state.snapshot().nodes is nodes
+    assert state.room.snapshot().nodes is nodes
 
 
 def test_a_cordoned_node_is_a_tainted_one():
     state = loaded(node("n", unschedulable=True))
 
-    (taints,) = state.snapshot().taint_sets
+    (taints,) = state.room.snapshot().taint_sets
 
     assert [str(taint) for taint in taints] == ["node.kubernetes.io/unschedulable:NoSchedule"]
 
@@ -176,9 +177,9 @@ def test_a_cordoned_node_is_a_tainted_one():
     ],
 )
 def test_a_bad_object_is_reported_and_the_others_are_used(bad, words):
-    state = ClusterRoom()
+    state = loaded()
 
-    (problem,) = state.load([node("n"), bad, pod("p", on="n")])
+    (problem,) = state.load([node("n"), bad, pod("p", on="n")], 0.0)
 
     assert words in str(problem)
     assert free(state, "n") == (3000, 9)
@@ -188,8 +189,8 @@ def test_a_problem_is_forgotten_when_the_object_is_fixed_or_gone():
     state = loaded(node("n", cpu="x"), node("m", cpu="x"))
     assert len(state.problems) == 2
 
-    state.load([node("n")])
-    state.remove_node("m")
+    state.load([node("n")], 0.0)
+    state.room.remove_node("m")
 
     assert len(state.problems) == 0
 
@@ -197,10 +198,10 @@ def test_a_problem_is_forgotten_when_the_object_is_fixed_or_gone():
 def test_what_was_known_stays_when_an_update_is_bad():
     state = loaded(node("n"), pod("p", on="n"))
 
-    state.load([pod("p", on="n", cpu="lots")])
+    state.load([pod("p", on="n", cpu="lots")], 0.0)
 
     assert free(state, "n") == (0, 0)  # what it takes now is not known
-    assert len(state.snapshot().pods_on(0)) == 1
+    assert len(state.room.snapshot().pods_on(0)) == 1
     assert len(state.problems) == 1
 
 
@@ -216,7 +217,7 @@ def test_resources_beyond_the_limit_are_reported_and_the_node_is_used():
     crowded = node("m")
     crowded["status"]["allocatable"] |= {f"example.com/r{number}": "1" for number in range(RESOURCE_LIMIT)}
 
-    (problem,) = state.load([crowded])
+    (problem,) = state.load([crowded], 0.0)
 
     assert "is not followed" in str(problem)
     assert free(state, "m") == (4000, 10)
@@ -233,28 +234,19 @@ def test_lists_of_objects_are_opened():
     assert free(loaded(*both), "n") == (3000, 9)
 
 
-def test_replacing_a_kind_removes_what_is_not_listed():
-    state = loaded(node("n"), pod("p", on="n"), pod("q", on="n"))
-
-    state.replace("Pod", [decode(pod("q", on="n"), Pod)])
-
-    assert free(state, "n") == (3000, 9)
-
-
-def test_an_informer_feeds_a_sink():
+def test_changes_of_a_kind_are_applied():
     state = loaded(node("n"))
-    sink, key = state.sink("Pod"), SimpleNamespace(namespace="default", name="p")
-    decoded = decode(pod("p", on="n"), Pod)
+    key, decoded = ObjectKey("default", "p"), decode(pod("p", on="n"), Pod)
 
-    sink.apply([SimpleNamespace(type="ADDED", key=key, object=decoded)])
+    state.apply(kinds.PODS, [ObjectChange("ADDED", key, decoded)], 0.0)
     assert free(state, "n") == (3000, 9)
-    sink.apply([SimpleNamespace(type="DELETED", key=key, object=None)])
+    state.apply(kinds.PODS, [ObjectChange("DELETED", key, None)], 0.0)
 
     assert free(state, "n") == (4000, 10)
 
 
 def shape_of(state, key="default/p"):
-    snapshot = state.snapshot()
+    snapshot = state.room.snapshot()
     return snapshot.shapes[snapshot.pending[key]]
 
 
@@ -262,9 +254,9 @@ def test_a_pod_follows_its_volume_once_claim_and_volume_are_known():
     state = loaded(pod("p", volumes=mounting("data")))
     assert shape_of(state).volume_terms == ((),)
 
-    state.load([claim("data", "pv"), volume("pv", "a")])
+    state.load([claim("data", "pv"), volume("pv", "a")], 0.0)
     there = shape_of(state).volume_terms
-    state.load([volume("pv", "b")])
+    state.load([volume("pv", "b")], 0.0)
 
     assert there not in (((),), ())
     assert shape_of(state).volume_terms not in (there, ((),))
@@ -274,9 +266,7 @@ def test_a_claim_that_goes_makes_the_pod_wait_again():
     state = loaded(claim("data", "pv"), volume("pv", "a"), pod("p", volumes=mounting("data")))
     assert shape_of(state).volume_terms != ((),)
 
-    state.sink("PersistentVolumeClaim").apply(
-        [SimpleNamespace(type="DELETED", key=SimpleNamespace(namespace="default", name="data"), object=None)]
-    )
+    state.apply(kinds.CLAIMS, [ObjectChange("DELETED", ObjectKey("default", "data"), None)], 0.0)
 
     assert shape_of(state).volume_terms == ((),)
 
@@ -287,7 +277,7 @@ def test_a_bound_pod_keeps_its_room_when_its_volume_changes():
     )
     assert free(state, "n") == (3000, 9)
 
-    state.load([volume("pv", "b")])
+    state.load([volume("pv", "b")], 0.0)
 
     assert free(state, "n") == (3000, 9)
 
@@ -300,18 +290,20 @@ def test_a_class_matters_to_claims_that_wait():
     state.load(
         [
             {
+                "apiVersion": "storage.k8s.io/v1",
                 "kind": "StorageClass",
                 "metadata": {"name": "local"},
                 "provisioner": "example.com/disk",
                 "volumeBindingMode": "WaitForFirstConsumer",
             }
-        ]
+        ],
+        0.0,
     )
 
     assert shape_of(state).volume_terms == ()
 
 
 def test_without_volumes_nobody_waits_for_claims():
-    state = loaded(pod("p", volumes=mounting("data")), volumes=False)
+    state = loaded(pod("p", volumes=mounting("data")), aspects=Aspect.ROOM)
 
     assert shape_of(state).volume_terms == ()

@@ -5,7 +5,8 @@ from contextlib import aclosing
 
 import pytest
 
-from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.cluster import Cluster
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.config.kubeconfig import ClusterConfig, KubeUser
@@ -16,6 +17,7 @@ from karpool.kube.snapshots.reader import read_objects
 from karpool.kube.snapshots.writer import take_snapshot
 from karpool.kube.transport.http import HttpTransport
 from karpool.kube.transport.rest import NEVER
+from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer import Informer
 from karpool.model.kubernetes.api_resources import (
     CONFIGMAPS,
@@ -29,7 +31,6 @@ from karpool.model.kubernetes.api_resources import (
     ListOptions,
     ObjectKey,
 )
-from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool_fleet.apiserver.serve.http import serve
 from karpool_fleet.apiserver.serve.server import ApiServer
@@ -200,26 +201,24 @@ async def test_a_version_from_another_life_is_gone():
 
 
 async def test_an_informer_feeds_the_cluster_state(client):
-    state = ClusterRoom()
-    informers = [
-        Informer(client, NODES, into=Node, keep=False),
-        Informer(client, PODS, into=Pod, keep=False),
-    ]
-    for informer in informers:
-        informer.add_sink(state.sink(informer.resource.kind))
+    cluster = Cluster(Aspect.ROOM)
+    informers = []
+    for watched in cluster_watches(cluster, RealClock()):
+        informers.append(Informer(client, watched.resource, into=watched.into, keep=False))
+        informers[-1].add_sink(watched.sink)
     await client.create(NODES, node("n1"))
     async with running(*(informer.run() for informer in informers)):
         await asyncio.gather(*(informer.synced.wait() for informer in informers))
         await client.create(NODES, node("n2"))
         await client.create(PODS, pod("web", nodeName="n1"))
         await until(lambda: len(informers[0]) == 2 and len(informers[1]) == 1)
-        names = set(state.snapshot().nodes.names)
+        names = set(cluster.room.snapshot().nodes.names)
         await client.delete(NODES, "n2")
         await until(lambda: len(informers[0]) == 1)
 
     assert names == {"n1", "n2"}
-    assert list(state.snapshot().nodes.names) == ["n1"]
-    assert list(state.problems) == []
+    assert list(cluster.room.snapshot().nodes.names) == ["n1"]
+    assert list(cluster.problems) == []
 
 
 async def test_leadership_passes_from_one_to_the_next(client):

@@ -5,30 +5,22 @@ import random
 
 import pytest
 
-from karpool.cluster.cluster_room import ClusterRoom
-from karpool.cluster.kinds import Namespace
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.cluster import Cluster
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.errors import StatusError
 from karpool.kube.transport.rest import NEVER
+from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer import Informer
 from karpool.model.kubernetes.api_resources import NAMESPACES, NODES, PODS, PVCS, PVS, STORAGECLASSES
-from karpool.model.kubernetes.node import Node
-from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.cluster.views import described, pending
 from tests.kube.both_transports import BOTH, running
 from tests.kube.handlers import Handlers
 
-KINDS = {
-    NAMESPACES: Namespace,
-    NODES: Node,
-    PODS: Pod,
-    PVCS: PersistentVolumeClaim,
-    PVS: PersistentVolume,
-    STORAGECLASSES: StorageClass,
-}
+ASPECTS = Aspect.NAMESPACES | Aspect.VOLUMES
+WRITTEN = (NAMESPACES, NODES, PODS, PVCS, PVS, STORAGECLASSES)
 ZONES = ["a", "b"]
 LAST = "zz"
 TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
@@ -152,10 +144,12 @@ class Writer:
         return {**meta, "namespace": namespace} if namespace else meta
 
 
-def informers_into(state, client):
-    informers = [Informer(client, resource, into=into, keep=False) for resource, into in KINDS.items()]
-    for informer in informers:
-        informer.add_sink(state.sink(informer.resource.kind))
+def informers_into(cluster, client):
+    informers = []
+    for watched in cluster_watches(cluster, RealClock()):
+        if watched.resource in WRITTEN:
+            informers.append(Informer(client, watched.resource, into=watched.into, keep=False))
+            informers[-1].add_sink(watched.sink)
     return informers
 
 
@@ -169,7 +163,7 @@ async def write_last(client):
         PVS: {"spec": volume},
         STORAGECLASSES: {"provisioner": "example.invalid/x"},
     }
-    for resource in KINDS:
+    for resource in WRITTEN:
         meta = {"name": LAST, **({"namespace": "default"} if resource.namespaced else {})}
         await client.create(resource, {"metadata": meta, **bodies.get(resource, {})})
 
@@ -181,19 +175,21 @@ def last_seen(informer):
 
 
 async def freshly_listed(client):
-    state = ClusterRoom()
-    for resource, into in KINDS.items():
-        state.replace(resource.kind, (await client.list(resource, into=into)).items)
-    return state.snapshot()
+    cluster = Cluster(ASPECTS)
+    for resource in WRITTEN:
+        cluster.load(
+            [raw | {"kind": resource.kind} for raw in (await client.list(resource, into=dict)).items], 0.0
+        )
+    return cluster.room.snapshot()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 async def test_after_any_writes_informers_and_a_fresh_list_agree(client, seed):
     writer = Writer(client, seed)
-    state = ClusterRoom()
+    cluster = Cluster(ASPECTS)
     await writer.write(40)
-    informers = informers_into(state, client)
+    informers = informers_into(cluster, client)
     async with running(*(informer.run() for informer in informers)):
         await writer.write(120)
     await writer.write(40)  # nobody listens; deletions must be found out
@@ -203,9 +199,9 @@ async def test_after_any_writes_informers_and_a_fresh_list_agree(client, seed):
         await write_last(client)
         await asyncio.gather(*seen)
 
-    kept, fresh = state.snapshot(), await freshly_listed(client)
+    kept, fresh = cluster.room.snapshot(), await freshly_listed(client)
     assert described(kept) == described(fresh)
     assert pending(kept) == pending(fresh)
     assert kept.namespaces == fresh.namespaces
-    assert list(state.problems) == []
+    assert list(cluster.problems) == []
     assert len(fresh.names) > 1 and fresh.pending and writer.refused < 250

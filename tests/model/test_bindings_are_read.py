@@ -252,7 +252,7 @@ def test_a_cluster_is_read():
     )
 
     assert [taint.key for taint in found.taints] == ["a"]
-    assert found.serves("v1", "Pod")
+    assert ("v1", "Pod") in found.apis
     assert (found.is_ready, found.price, found.problems) == (False, 0.5, ())
     assert found.summary.free("cpu") == 3500
     assert [(grade.grade, grade.floor, grade.count) for grade in found.summary.grades] == [

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.cluster import Cluster
 from karpool.cluster.cluster_room import ClusterRoom
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
 from karpool.model.devices.request import UNREADABLE_DEMAND, DeviceDemand
@@ -203,26 +205,31 @@ def test_a_pod_that_asks_in_a_way_nobody_understands_may_hold_everything() -> No
 
 
 def test_devices_that_objects_describe_are_the_truth() -> None:
-    cluster = ClusterRoom()
-    cluster.put_node(gpu_node("n", 1))
+    cluster = Cluster(Aspect.DEVICES)
+    cluster.room.put_node(gpu_node("n", 1))
     status = {
         "phase": "Running",
         "gpuModel": "NVIDIA L4",
         "capacity": {"tflops": "121", "vram": "24Gi"},
         "nodeSelector": {"kubernetes.io/hostname": "n"},
     }
-    gpu = {"kind": "GPU", "metadata": {"name": "gpu-1"}, "status": status}
-    assert cluster.load([gpu]) == []
+    gpu = {
+        "apiVersion": "tensor-fusion.ai/v1",
+        "kind": "GPU",
+        "metadata": {"name": "gpu-1"},
+        "status": status,
+    }
+    assert cluster.load([gpu], 0.0) == []
     on_l4 = DeviceDemand(share=DeviceShare(100_000, GIB), model="L4")
-    assert fits(cluster.snapshot(), wants(on_l4)).tolist() == [1]
-    cluster.upsert_pod(holder("a", "n", "gpu-1", tflops=50))
-    assert fits(cluster.snapshot(), wants(on_l4)).tolist() == [0]
-    cluster.load([{**gpu, "status": {**status, "capacity": {"tflops": "lots"}}}])
-    cluster.remove_pod("team", "a")
-    assert fits(cluster.snapshot(), wants(on_l4)).tolist() == [0], "what cannot be read is not free"
+    assert fits(cluster.room.snapshot(), wants(on_l4)).tolist() == [1]
+    cluster.room.upsert_pod(holder("a", "n", "gpu-1", tflops=50))
+    assert fits(cluster.room.snapshot(), wants(on_l4)).tolist() == [0]
+    cluster.load([{**gpu, "status": {**status, "capacity": {"tflops": "lots"}}}], 0.0)
+    cluster.room.remove_pod("team", "a")
+    assert fits(cluster.room.snapshot(), wants(on_l4)).tolist() == [0], "what cannot be read is not free"
     assert [problem.name for problem in cluster.problems] == ["gpu-1"]
-    cluster.load([gpu])
-    assert fits(cluster.snapshot(), wants(on_l4)).tolist() == [1]
+    cluster.load([gpu], 0.0)
+    assert fits(cluster.room.snapshot(), wants(on_l4)).tolist() == [1]
 
 
 def test_rows_that_move_keep_their_devices() -> None:

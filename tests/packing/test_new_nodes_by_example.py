@@ -15,7 +15,7 @@ from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.new_nodes.pack import PackOptions, in_order, pack_new_nodes
-from karpool.packing.new_nodes.pack_result import LaunchOption, PendingPod, SkippedType
+from karpool.packing.new_nodes.pack_result import LaunchOption, PendingPod
 from karpool.packing.pool_reasons import show_pool
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement, snapshot_of
@@ -45,7 +45,6 @@ def test_a_planned_node_keeps_every_type_that_holds_it_and_the_cheapest_is_chose
     assert [option.instance_type for option in node.options] == ["small", "large"]
     assert node.chosen == LaunchOption("small", "a", ON_DEMAND, 1.0)
     assert node.requests == {"cpu": 1000, "memory": 1 << 30, "pods": 1}
-    assert packing.price_per_hour == 1.0
 
 
 def test_the_largest_pod_goes_first_and_small_ones_join_it():
@@ -217,7 +216,7 @@ def test_min_values_keeps_enough_types():
     assert {option.instance_type for option in packing.nodes[0].options} == {"x86", "arm", "big"}
 
 
-def test_a_type_of_unknown_price_comes_last_or_is_skipped_with_a_reason():
+def test_a_type_of_unknown_price_comes_last_or_is_left_out():
     types = catalogue(instance_type("mystery", 2, price=None), instance_type("dear", 64, price=99.0))
 
     last = pack([pending("web")], types=types)
@@ -225,16 +224,6 @@ def test_a_type_of_unknown_price_comes_last_or_is_skipped_with_a_reason():
 
     assert [option.price_per_hour for option in last.nodes[0].options] == [99.0, None]
     assert [each.instance_type for each in skipped.nodes[0].options] == ["dear"]
-    assert skipped.skipped == (SkippedType("general", "mystery", "its price is not known"),)
-
-
-def test_a_sum_with_an_unknown_price_is_not_known():
-    types = catalogue(instance_type("mystery", price=None))
-
-    packing = pack([pending("web")], types=types)
-
-    assert packing.nodes[0].chosen.price_per_hour is None
-    assert packing.price_per_hour is None
 
 
 def test_the_cheapest_zone_is_taken_where_zones_are_equally_good():

@@ -49,7 +49,7 @@ def test_every_generation_asks_the_same(generation):
 
     shape = request.shape
     assert request.cluster == "fake"
-    assert request.namespace == "web"
+    assert request.requirements.namespace == "web"
     assert shape.requests == (("cpu", 500),)
     assert shape.node_selector == (("a", "3"),)
     assert [(toleration.key, toleration.value, toleration.effect) for toleration in shape.tolerations] == [

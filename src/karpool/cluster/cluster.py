@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from karpool.cluster import kinds
+from karpool.cluster import kinds, object_readers
 from karpool.cluster.aspects import Aspect, NotWatched
 from karpool.cluster.changes import (
     DELETED,
@@ -33,28 +33,11 @@ from karpool.cluster.nodes.expected import DaemonOverhead
 from karpool.cluster.nodes.node_facts import ClaimFacts, node_facts
 from karpool.cluster.nodes.state_node import StateNode
 from karpool.cluster.nodes.state_node_store import StateNodeStore
-from karpool.cluster.object_readers import (
-    ObjectReader,
-    and_then,
-    both_readers,
-    holder,
-    noted_problem,
-    of_budgets,
-    of_buffers,
-    of_drivers,
-    of_node_classes,
-    of_node_groups,
-    of_overlays,
-    of_owners,
-    of_pools,
-    of_quotas,
-    of_room,
-    of_templates,
-    unreadable_as_none,
-)
+from karpool.cluster.object_readers import ObjectReader
 from karpool.cluster.pods.budget_store import BudgetStore, QuotaStore
 from karpool.cluster.pods.buffer_store import BufferStore
 from karpool.cluster.pods.disruption_store import PodDisruptionStore
+from karpool.cluster.pods.kept_pods import KeptPods
 from karpool.cluster.pods.owner_store import OwnerStore, PodsByOwner, Requests
 from karpool.cluster.pods.waiting_store import WaitingPodStore
 from karpool.cluster.pools.node_group_store import NodeGroupStore
@@ -69,8 +52,6 @@ from karpool.model.kubernetes.meta import OwnerReference
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import CompiledPdb
-from karpool.model.kubernetes.pod_shape import shape_of
-from karpool.model.kubernetes.workload import pod_template
 from karpool.packing.tables.room import Room
 
 LeftOut = Callable[[ObjectKey, Pod], bool]
@@ -108,9 +89,7 @@ class Cluster:
         self.changes = 0  # of objects, whether or not they were news
         self._left_out = left_out
         self._keeps = keeps
-        self._kept: dict[ObjectKey, Pod] = {}
-        self._kept_pods: Mapping[ObjectKey, Pod] | None = None
-        self._kept_changes = 0
+        self._kept = KeptPods()
         self._nodes = StateNodeStore(self.market, self.problems)
         self._pools = PoolStore(self.market, self.failures)
         self._pods = PodDisruptionStore()
@@ -155,7 +134,7 @@ class Cluster:
     def version(self) -> int:
         """Rises with every change that a snapshot shows."""
         stores = self._nodes.version + self._pools.version + self._groups.version
-        return self.room.version + stores + self._kept_changes + self._other_changes
+        return self.room.version + stores + self._kept.version + self._other_changes
 
     def snapshot(self, now: float | None = None) -> Snapshot:
         """The present, for keeps; the same object until something changes. With `now`, events that waited
@@ -210,9 +189,7 @@ class Cluster:
     @property
     def kept_pods(self) -> Mapping[ObjectKey, Pod]:
         """As they are now, without the cost of a snapshot; so `held`."""
-        if self._kept_pods is None:
-            self._kept_pods = MappingProxyType(dict(self._kept))
-        return self._kept_pods
+        return self._kept.view()
 
     def held(self, kind: ClusterKind) -> Mapping[ObjectKey, Any]:
         return self._held.of(kind)
@@ -220,8 +197,7 @@ class Cluster:
     @property
     def nodes(self) -> StateNodeStore:
         """Nodes joined with their claims as they are now, and who listens to their changes."""
-        if Aspect.NODECLAIMS not in self.aspects:
-            raise NotWatched(Aspect.NODECLAIMS)
+        self._require(Aspect.NODECLAIMS)
         return self._nodes
 
     def budgets(self, namespace: str) -> Iterable[CompiledPdb]:
@@ -237,21 +213,22 @@ class Cluster:
         self, namespace: str, api_version: str, kind: str, name: str
     ) -> tuple[Counter[Requests], int]:
         """Pods of a workload at this moment: those on nodes by what they ask for, and how many wait."""
-        if Aspect.OWNERS not in self.aspects:
-            raise NotWatched(Aspect.OWNERS)
+        self._require(Aspect.OWNERS)
         return self._owned_pods.of(namespace, api_version, kind, name)
 
     def workloads(self) -> Iterator[tuple[str, OwnerReference]]:
         """By namespace what pods belong to, as far as controllers of controllers are known."""
-        if Aspect.OWNERS not in self.aspects:
-            raise NotWatched(Aspect.OWNERS)
+        self._require(Aspect.OWNERS)
         return self._owned_pods.workloads()
 
     def wanting_of(self, namespace: str, api_version: str, kind: str, name: str) -> Counter[Requests]:
         """Pods of a workload for which an autoscaler should make room, by what they ask for."""
-        if Aspect.OWNERS not in self.aspects:
-            raise NotWatched(Aspect.OWNERS)
+        self._require(Aspect.OWNERS)
         return self._owned_pods.wanting(namespace, api_version, kind, name)
+
+    def _require(self, aspect: Aspect) -> None:
+        if aspect not in self.aspects:
+            raise NotWatched(aspect)
 
     # Feeding
 
@@ -302,7 +279,7 @@ class Cluster:
     # Readers
 
     def _reader(self, kind: ClusterKind) -> ObjectReader:
-        noted = noted_problem(self.problems, kind)
+        noted = object_readers.noted_problem(self.problems, kind)
         match kind:
             case kinds.NODES:
                 return ObjectReader(self._put_node, self._drop_node, noted)
@@ -311,40 +288,43 @@ class Cluster:
             case kinds.NODECLAIMS:
                 return ObjectReader(self._put_claim, self._drop_claim, noted)
             case kinds.NODEPOOLS:
-                return of_pools(self._pools)
+                return object_readers.of_pools(self._pools)
             case _ if kind in kinds.NODE_CLASS_KINDS:
-                return of_node_classes(self._pools, kind, noted)
+                return object_readers.of_node_classes(self._pools, kind, noted)
             case kinds.DAEMONSETS:
-                return ObjectReader(self._put_daemon_set, self._drop_daemon_set, noted)
+                return object_readers.of_daemon_sets(self._daemons, self.problems, self._daemons_changed)
             case kinds.BUDGETS:
-                return of_budgets(self._budgets)
+                return object_readers.of_budgets(self._budgets)
             case kinds.STOCK_EVENTS:
                 return ObjectReader(
                     lambda key, event, now: self._stock.put(key, event), lambda key, now: None, noted
                 )
             case kinds.NODE_GROUP_STATUS:
-                return of_node_groups(self._groups, noted)
+                return object_readers.of_node_groups(self._groups, noted)
             case kinds.RESOURCE_QUOTAS:
-                return of_quotas(self._quotas, noted)
+                return object_readers.of_quotas(self._quotas, noted)
             case _ if kind in kinds.OWNED_KINDS:
-                return of_owners(self.owners, kind, noted)
-            case (
-                kinds.NAMESPACES
-                | kinds.CLAIMS
-                | kinds.VOLUMES
-                | kinds.STORAGE_CLASSES
-                | kinds.CSI_NODES
-                | kinds.VOLUME_ATTACHMENTS
-            ):
-                return of_room(self.room, kind)
+                return object_readers.of_owners(self.owners, kind, noted)
+            case kinds.NAMESPACES:
+                return object_readers.of_namespaces(self.room, noted)
+            case kinds.CLAIMS:
+                return object_readers.of_volume_claims(self.room.volumes, noted)
+            case kinds.VOLUMES:
+                return object_readers.of_volumes(self.room.volumes, noted)
+            case kinds.STORAGE_CLASSES:
+                return object_readers.of_storage_classes(self.room.volumes, noted)
+            case kinds.CSI_NODES:
+                return object_readers.of_csi_nodes(self.room.attach_limits)
+            case kinds.VOLUME_ATTACHMENTS:
+                return object_readers.of_attachments(self.room.attach_limits)
             case kinds.SCALE_UPS:
-                return and_then(self._holder(kind), self._reserve_nodes)
+                return object_readers.and_then(self._holder(kind), self._reserve_nodes)
             case kinds.CAPACITY_BUFFERS | kinds.CAPACITY_BUFFERS_BETA:
-                return of_buffers(self._buffers, kind)
+                return object_readers.of_buffers(self._buffers, kind)
             case kinds.POD_TEMPLATES | kinds.DEPLOYMENTS | kinds.REPLICA_SETS | kinds.STATEFUL_SETS:
-                return of_templates(self._buffers, kind, noted)
+                return object_readers.of_templates(self._buffers, kind, noted)
             case kinds.NODE_OVERLAYS:
-                return of_overlays(self.market.overlays)
+                return object_readers.of_overlays(self.market.overlays)
             case (
                 kinds.RESOURCE_SLICES
                 | kinds.RESOURCE_CLAIMS
@@ -352,15 +332,15 @@ class Cluster:
                 | kinds.DEVICE_CLASSES
                 | kinds.DEVICE_TAINT_RULES
             ):
-                return of_drivers(self.room, kind)
+                return object_readers.of_drivers(self.room, kind)
             case kinds.GPU_RESOURCE_QUOTAS:
-                return unreadable_as_none(self._holder(kind))
+                return object_readers.unreadable_as_none(self._holder(kind))
             case kinds.GPUS:
-                return both_readers(of_room(self.room, kind), self._holder(kind))
+                return object_readers.both_readers(object_readers.of_devices(self.room), self._holder(kind))
         return self._holder(kind)
 
     def _holder(self, kind: ClusterKind) -> ObjectReader:
-        return holder(self._held, self.problems, kind)
+        return object_readers.holder(self._held, self.problems, kind)
 
     def _reserve_nodes(self) -> None:
         self._nodes.reserve(*reserved_by(self._held.of(kinds.SCALE_UPS).values()))
@@ -426,7 +406,10 @@ class Cluster:
             return
         self.room.upsert_pod(pod)
         if self._keeps is not None:
-            self._keep_pod(key, pod if self._keeps(pod) and not pod.is_terminal else None)
+            if self._keeps(pod) and not pod.is_terminal:
+                self._kept.put(key, pod)
+            else:
+                self._kept.drop(key)
         if self._sees_waiting:
             self._waiting.put(key, pod, now)
         if self._sees_owners:
@@ -436,19 +419,9 @@ class Cluster:
         if self._expected is not None:
             self._expected.put_pod(str(key), pod)
 
-    def _keep_pod(self, key: ObjectKey, pod: Pod | None) -> None:
-        if pod is None and key not in self._kept:
-            return
-        if pod is None:
-            del self._kept[key]
-        else:
-            self._kept[key] = pod
-        self._kept_pods = None
-        self._kept_changes += 1
-
     def _drop_pod(self, key: ObjectKey, now: float) -> None:
         self.room.remove_pod(key.namespace, key.name)
-        self._keep_pod(key, None)
+        self._kept.drop(key)
         self._waiting.drop(key)
         self._owned_pods.drop(key)
         self._pods.drop(key)
@@ -457,23 +430,6 @@ class Cluster:
 
     def _hold_pod(self, key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
         self.room.hold_pod(key, raw, error)
-
-    # Daemons
-
-    def _put_daemon_set(self, key: ObjectKey, raw: dict[str, Any], now: float) -> None:
-        try:
-            shape = shape_of(pod_template({**raw, "kind": "DaemonSet"}).pod)
-        except Invalid as error:
-            self.problems.add("DaemonSet", str(key), error)
-            return
-        self.problems.clear("DaemonSet", str(key))
-        if self._daemons.put(key, shape):
-            self._daemons_changed()
-
-    def _drop_daemon_set(self, key: ObjectKey, now: float) -> None:
-        self.problems.clear("DaemonSet", str(key))
-        if self._daemons.remove(key):
-            self._daemons_changed()
 
     def _daemons_changed(self) -> None:
         self._known_daemons = DaemonOverhead(self._daemons.shapes)

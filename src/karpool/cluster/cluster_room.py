@@ -1,7 +1,6 @@
 """A cluster in columns, kept current by events, and its snapshots.
 
-Feed it from informers (`sink`), from a snapshot file (`load`), or object by
-object. Objects may come in any order: a pod whose node is not known is
+`Cluster` feeds it object by object. Objects may come in any order: a pod whose node is not known is
 remembered and counted when the node comes. Pods that have ended free their room;
 terminating ones hold it until they are gone. An object that cannot be understood
 is listed in `problems`; if it was known before, what was known stays. A pod that cannot
@@ -11,39 +10,29 @@ told either makes the picture incomplete.
 Not for concurrent use: it belongs to one event loop. Snapshots may be read anywhere.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-import msgspec
-
-from karpool.cluster.changes import DELETED, UNREADABLE, ObjectChange, flattened, identity
 from karpool.cluster.devices.device_store import DeviceStore, DeviceUse, HeldDevices, held_devices
 from karpool.cluster.devices.dra_store import DraStore
-from karpool.cluster.kinds import Namespace
 from karpool.cluster.nodes.node_store import NodeStore
 from karpool.cluster.nodes.room_store import RESOURCE_LIMIT, RoomStore
 from karpool.cluster.pods.attach_limits import AttachLimits
 from karpool.cluster.pods.pod_store import PodStore
 from karpool.cluster.pods.unreadable_pods import UnreadablePods, place_of
 from karpool.cluster.pods.volume_store import PodVolume, VolumeStore
-from karpool.cluster.problems import UnreadableObject, UnreadableObjects
+from karpool.cluster.problems import UnreadableObjects
 from karpool.model import labels
 from karpool.model.devices.device import Device, GpuObject, from_object
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
-from karpool.model.kubernetes.meta import Labels, decode
+from karpool.model.kubernetes.meta import Labels
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod, effective_requests
 from karpool.model.kubernetes.pod_shape import PodShape, positive
 from karpool.model.kubernetes.times import moment
 from karpool.model.kubernetes.volumes import (
     Alternatives,
-    CsiNode,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
     exclusive_claims,
 )
 from karpool.packing.dra.pod_claims import HeldClaims
@@ -52,33 +41,6 @@ from karpool.packing.tables.room import Room, StoredRoom
 
 # An entry that no node satisfies: what a pod has whose volumes cannot be understood.
 _NOWHERE: tuple[Alternatives, ...] = ((),)
-
-
-@dataclass(frozen=True, slots=True)
-class KindReader:
-    struct: type[Any]
-    upsert: Callable[[Any], None]
-    remove: Callable[[str, str], None]  # namespace, name
-    known: Callable[[], Iterable[str]]
-    unreadable: Callable[[ObjectKey, bytes, Invalid], None]
-
-
-class KindSink:
-    """Takes an informer's changes of one kind."""
-
-    takes_unreadable = True
-
-    def __init__(self, kind: KindReader) -> None:
-        self._kind = kind
-
-    def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
-        for change in changes:
-            if change.type == DELETED:
-                self._kind.remove(change.key.namespace, change.key.name)
-            elif change.type == UNREADABLE:
-                self._kind.unreadable(change.key, change.raw, Invalid("", "", change.reason))
-            elif change.object is not None:
-                self._kind.upsert(change.object)
 
 
 class ClusterRoom:
@@ -97,38 +59,12 @@ class ClusterRoom:
         self._pods = PodStore(self._room.take)
         self._unreadable = UnreadablePods()
         self._blocked_changes: set[str] = set()
-        store = VolumeStore()
-        self._volumes = store if volumes else None
-        self._attach_limits = AttachLimits(store, self.problems, self._offer_again)
+        self.volumes = VolumeStore()
+        self._sees_volumes = volumes
+        self.attach_limits = AttachLimits(self.volumes, self.problems, self._offer_again)
         self._namespaces: dict[str, Labels] = {}
         self._namespaces_shared = False
         self._latest: Room | None = None
-        self._kinds = {
-            "Node": KindReader(
-                Node,
-                self.upsert_node,
-                lambda _, name: self.remove_node(name),
-                self._node_names,
-                self._left_as_it_was("Node"),
-            ),
-            "Pod": KindReader(Pod, self.upsert_pod, self.remove_pod, self._pods.keys, self.hold_pod),
-            "Namespace": KindReader(
-                Namespace,
-                lambda namespace: self.upsert_namespace(namespace.name, namespace.labels),
-                lambda _, name: self.remove_namespace(name),
-                lambda: list(self._namespaces),
-                self._left_as_it_was("Namespace"),
-            ),
-        }
-        self._kinds["GPU"] = KindReader(
-            GpuObject,
-            self.upsert_gpu,
-            lambda _, name: self.remove_gpu(name),
-            self._devices.described,
-            self._close_gpu,
-        )
-        if self._volumes is not None:
-            self._kinds |= self._volume_kinds(self._volumes)
 
     def snapshot(self) -> Room:
         """The present, for keeps; the same object until something changes. O(columns)."""
@@ -179,36 +115,10 @@ class ClusterRoom:
 
     # Feeding
 
-    def reader(self, kind: str) -> KindReader:
-        return self._kinds[kind]
-
     def take_blocked_changes(self) -> set[str]:
         """Nodes that were blocked, or no longer are, since this was last asked."""
         taken, self._blocked_changes = self._blocked_changes, set()
         return taken
-
-    def sink(self, kind: str) -> KindSink:
-        """What an informer of `kind` (Node, Pod, Namespace, ...) delivers to."""
-        return KindSink(self._kinds[kind])
-
-    def load(self, objects: Iterable[Mapping[str, Any]]) -> list[UnreadableObject]:
-        """Raw objects of any kind, lists included; kinds that say nothing about room are passed over."""
-        before = {id(problem) for problem in self.problems}
-        for position, raw in enumerate(flattened(objects)):
-            self._load_one(raw, position)
-        return [problem for problem in self.problems if id(problem) not in before]
-
-    def replace(self, kind: str, objects: Iterable[Any]) -> None:
-        """These are all the objects of a kind; others are gone."""
-        handling = self._kinds[kind]
-        seen: set[str] = set()
-        for item in objects:
-            seen.add(item.metadata.key)
-            handling.upsert(item)
-        for key in handling.known():
-            if key not in seen:
-                namespace, _, name = key.rpartition("/")
-                handling.remove(namespace, name)
 
     def upsert_node(self, node: Node) -> None:
         try:
@@ -221,7 +131,7 @@ class ClusterRoom:
 
     def put_node(self, node: NodeRow) -> None:
         """Like `upsert_node`, for a node that is understood already."""
-        node = self._attach_limits.limited(node)
+        node = self.attach_limits.limited(node)
         version, count = self._nodes.version, len(self._nodes)
         row = self._nodes.put(node)
         news, ignored = self._room.offer(row, node.allocatable)
@@ -273,8 +183,8 @@ class ClusterRoom:
             # For them a share is a resource like any other.
             shape = replace(shape, devices=None, requests=positive(effective_requests(pod)))
             shape_id = self._pods.shapes.intern(shape)
-        if self._volumes is not None and self._volumes.put_pod(key, pod):
-            shape = self._with_volumes(self._volumes, key, shape)
+        if self._sees_volumes and self.volumes.put_pod(key, pod):
+            shape = self._with_volumes(key, shape)
             shape_id = self._pods.shapes.intern(shape)
         held = held_devices(shape.devices, pod.annotations) if shape.devices is not None else None
         self._put_pod(key, shape_id, pod.spec.node_name, held)
@@ -297,8 +207,8 @@ class ClusterRoom:
         key = f"{namespace}/{name}" if namespace else name
         self.problems.clear("Pod", key)
         self._block(self._unreadable.drop(key))
-        if self._volumes is not None:
-            self._volumes.remove_pod(key)
+        if self._sees_volumes:
+            self.volumes.remove_pod(key)
         self._devices.remove_pod(key)
         if self._pods.remove(key):
             self._changed()
@@ -319,12 +229,6 @@ class ClusterRoom:
             if row is not None and self._room.block(row, name in self._unreadable.per_node):
                 self._changed()
 
-    def _left_as_it_was(self, kind: str) -> Callable[[ObjectKey, bytes, Invalid], None]:
-        def note(key: ObjectKey, raw: bytes, error: Invalid) -> None:
-            self.problems.add(kind, str(key), error)
-
-        return note
-
     def shape_of(self, namespace: str, name: str) -> PodShape | None:
         """What a pod asks for, its volumes included; None when it is not known, or not understood."""
         self._reshape_affected_pods()
@@ -333,11 +237,11 @@ class ClusterRoom:
 
     def volumes_of(self, pod: Pod) -> list[PodVolume]:
         """What stands about each of a pod's claims; none where claims are not watched."""
-        return self._volumes.volumes_of(pod) if self._volumes is not None else []
+        return self.volumes.volumes_of(pod) if self._sees_volumes else []
 
     def exclusive(self, pod: Pod) -> list[str]:
         """Keys of a pod's volume claims that one pod at a time may use; none where they are not watched."""
-        return exclusive_claims(pod, self._volumes.claims) if self._volumes is not None else []
+        return exclusive_claims(pod, self.volumes.claims) if self._sees_volumes else []
 
     def node_of(self, key: str) -> str:
         """The node of a pod; empty for one that has none, or is not known."""
@@ -356,7 +260,7 @@ class ClusterRoom:
         try:
             device = from_object(gpu)
         except Invalid as error:
-            self._close_gpu(ObjectKey("", gpu.name), b"", error)
+            self.close_gpu(gpu.name, error)
             return
         self.problems.clear("GPU", gpu.name)
         if self._devices.put_device(device):
@@ -367,10 +271,10 @@ class ClusterRoom:
         if self._devices.remove_device(name):
             self._changed()
 
-    def _close_gpu(self, key: ObjectKey, raw: bytes, error: Invalid) -> None:
+    def close_gpu(self, name: str, error: Invalid) -> None:
         """A device that cannot be read is there, and is not free."""
-        self.problems.add("GPU", key.name, error)
-        if self._devices.close_device(key.name):
+        self.problems.add("GPU", name, error)
+        if self._devices.close_device(name):
             self._changed()
 
     def upsert_namespace(self, name: str, given: Labels) -> None:
@@ -415,63 +319,23 @@ class ClusterRoom:
         self.version += 1
         self._latest = None
 
-    def _volume_kinds(self, store: VolumeStore) -> dict[str, KindReader]:
-        limits = self._attach_limits
-        return {
-            "PersistentVolumeClaim": KindReader(
-                PersistentVolumeClaim,
-                store.put_claim,
-                store.remove_claim,
-                lambda: list(store.claims),
-                self._left_as_it_was("PersistentVolumeClaim"),
-            ),
-            "PersistentVolume": KindReader(
-                PersistentVolume,
-                store.put_volume,
-                lambda _, name: store.remove_volume(name),
-                lambda: list(store.volumes),
-                self._left_as_it_was("PersistentVolume"),
-            ),
-            "StorageClass": KindReader(
-                StorageClass,
-                store.put_class,
-                lambda _, name: store.remove_class(name),
-                lambda: list(store.classes),
-                self._left_as_it_was("StorageClass"),
-            ),
-            "CSINode": KindReader(
-                CsiNode,
-                limits.put_csi_node,
-                lambda _, name: limits.drop_csi_node(name),
-                limits.nodes,
-                limits.unreadable_csi_node,
-            ),
-            "VolumeAttachment": KindReader(
-                VolumeAttachment,
-                limits.put_attachment,
-                lambda _, name: limits.drop_attachment(name),
-                limits.attachments,
-                limits.unreadable_attachment,
-            ),
-        }
-
     def _reshape_affected_pods(self) -> None:
         """Give pods whose claims, volumes or classes changed the shape that follows from them, and nodes what
         volumes without a pod leave them."""
-        if self._volumes is None:
+        if not self._sees_volumes:
             return
-        nodes, self._volumes.affected_nodes = self._volumes.affected_nodes, set()
-        self._offer_again(self._attach_limits.with_attachments(nodes))
-        affected, self._volumes.affected = self._volumes.affected, set()
+        nodes, self.volumes.affected_nodes = self.volumes.affected_nodes, set()
+        self._offer_again(self.attach_limits.with_attachments(nodes))
+        affected, self.volumes.affected = self.volumes.affected, set()
         for key in affected:
             if key in self._pods:
-                shape = self._with_volumes(self._volumes, key, self._pods.shape_of(key))
+                shape = self._with_volumes(key, self._pods.shape_of(key))
                 if self._pods.reshape(key, shape):
                     self._changed()
 
-    def _with_volumes(self, store: VolumeStore, key: str, shape: PodShape) -> PodShape:
+    def _with_volumes(self, key: str, shape: PodShape) -> PodShape:
         try:
-            return shape.with_volumes(store.terms(key), store.attached(key))
+            return shape.with_volumes(self.volumes.terms(key), self.volumes.attached(key))
         except Invalid as error:
             self.problems.add("Pod", key, error)
             return shape.with_volumes(_NOWHERE)
@@ -479,33 +343,18 @@ class ClusterRoom:
     def _offer_again(self, nodes: Iterable[str] | None) -> None:
         """None: all of them, when pods ask for other resources than before."""
         if nodes is None:
-            nodes = self._node_names()
+            nodes = [row.name for row in self._nodes.rows]
             self._changed()
         for name in nodes:
             row = self._nodes.find(name)
             if row is not None:
                 self.put_node(self._nodes.rows[row])
 
-    def _node_names(self) -> list[str]:
-        return [row.name for row in self._nodes.rows]
-
     def _own_namespaces(self) -> dict[str, Labels]:
         if self._namespaces_shared:
             self._namespaces = dict(self._namespaces)
             self._namespaces_shared = False
         return self._namespaces
-
-    def _load_one(self, raw: Any, position: int) -> None:
-        kind, key = identity(raw)
-        if not kind:
-            self.problems.add(
-                "object", str(key) or f"number {position + 1}", Invalid("kind", raw, "is missing")
-            )
-        elif kind in self._kinds:
-            try:
-                self._kinds[kind].upsert(decode(raw, self._kinds[kind].struct))
-            except Invalid as error:
-                self._kinds[kind].unreadable(key, msgspec.json.encode(raw), error)
 
 
 def _checked(row: NodeRow) -> NodeRow:

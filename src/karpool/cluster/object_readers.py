@@ -4,12 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from karpool.cluster import kinds
 from karpool.cluster.cluster_room import ClusterRoom
 from karpool.cluster.held_objects import HeldObjects
 from karpool.cluster.kinds import ClusterKind
+from karpool.cluster.nodes.expected import DaemonOverhead
+from karpool.cluster.pods.attach_limits import AttachLimits
 from karpool.cluster.pods.budget_store import BudgetStore, QuotaStore
 from karpool.cluster.pods.buffer_store import BufferStore
 from karpool.cluster.pods.owner_store import OwnerStore
+from karpool.cluster.pods.volume_store import VolumeStore
 from karpool.cluster.pools.node_group_store import NodeGroupStore
 from karpool.cluster.pools.pool_store import PoolStore
 from karpool.cluster.problems import UnreadableObjects
@@ -17,6 +21,8 @@ from karpool.model.errors import Invalid
 from karpool.model.karpenter.node_overlay import NodeOverlays
 from karpool.model.karpenter.objects import NodeClassRef
 from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool.model.kubernetes.pod_shape import shape_of
+from karpool.model.kubernetes.workload import pod_template
 
 NoteProblem = Callable[[ObjectKey, bytes, Invalid, float], None]
 
@@ -28,12 +34,80 @@ class ObjectReader:
     unreadable: NoteProblem
 
 
-def of_room(room: ClusterRoom, kind: ClusterKind) -> ObjectReader:
-    reader = room.reader(kind.resource.kind)
+def of_namespaces(room: ClusterRoom, noted: NoteProblem) -> ObjectReader:
     return ObjectReader(
-        lambda key, obj, now: reader.upsert(obj),
-        lambda key, now: reader.remove(key.namespace, key.name),
-        lambda key, raw, error, now: reader.unreadable(key, raw, error),
+        lambda key, namespace, now: room.upsert_namespace(namespace.name, namespace.labels),
+        lambda key, now: room.remove_namespace(key.name),
+        noted,
+    )
+
+
+def of_daemon_sets(
+    daemons: DaemonOverhead, problems: UnreadableObjects, changed: Callable[[], None]
+) -> ObjectReader:
+    def put(key: ObjectKey, raw: dict[str, Any], now: float) -> None:
+        try:
+            shape = shape_of(pod_template({**raw, "kind": "DaemonSet"}).pod)
+        except Invalid as error:
+            problems.add("DaemonSet", str(key), error)
+            return
+        problems.clear("DaemonSet", str(key))
+        if daemons.put(key, shape):
+            changed()
+
+    def drop(key: ObjectKey, now: float) -> None:
+        problems.clear("DaemonSet", str(key))
+        if daemons.remove(key):
+            changed()
+
+    return ObjectReader(put, drop, noted_problem(problems, kinds.DAEMONSETS))
+
+
+def of_devices(room: ClusterRoom) -> ObjectReader:
+    return ObjectReader(
+        lambda key, gpu, now: room.upsert_gpu(gpu),
+        lambda key, now: room.remove_gpu(key.name),
+        lambda key, raw, error, now: room.close_gpu(key.name, error),
+    )
+
+
+def of_volume_claims(volumes: VolumeStore, noted: NoteProblem) -> ObjectReader:
+    return ObjectReader(
+        lambda key, claim, now: volumes.put_claim(claim),
+        lambda key, now: volumes.remove_claim(key.namespace, key.name),
+        noted,
+    )
+
+
+def of_volumes(volumes: VolumeStore, noted: NoteProblem) -> ObjectReader:
+    return ObjectReader(
+        lambda key, volume, now: volumes.put_volume(volume),
+        lambda key, now: volumes.remove_volume(key.name),
+        noted,
+    )
+
+
+def of_storage_classes(volumes: VolumeStore, noted: NoteProblem) -> ObjectReader:
+    return ObjectReader(
+        lambda key, storage_class, now: volumes.put_class(storage_class),
+        lambda key, now: volumes.remove_class(key.name),
+        noted,
+    )
+
+
+def of_csi_nodes(limits: AttachLimits) -> ObjectReader:
+    return ObjectReader(
+        lambda key, csi_node, now: limits.put_csi_node(csi_node),
+        lambda key, now: limits.drop_csi_node(key.name),
+        lambda key, raw, error, now: limits.unreadable_csi_node(key, raw, error),
+    )
+
+
+def of_attachments(limits: AttachLimits) -> ObjectReader:
+    return ObjectReader(
+        lambda key, attachment, now: limits.put_attachment(attachment),
+        lambda key, now: limits.drop_attachment(key.name),
+        lambda key, raw, error, now: limits.unreadable_attachment(key, raw, error),
     )
 
 

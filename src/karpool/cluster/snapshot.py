@@ -36,8 +36,7 @@ from karpool.packing.counting.assumed import AssumedDeduction, assume
 from karpool.packing.counting.first_fit import PodGroup
 from karpool.packing.dra.pod_claims import HeldClaims
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
-from karpool.packing.tables.node_table import NodeRow
-from karpool.packing.tables.room import PodPlacement, Room
+from karpool.packing.tables.room import Room
 
 _NO_BUFFERS = BufferPods({}, {})
 
@@ -279,15 +278,6 @@ class Snapshot:
         return [str(problem) for problem in self.facts.problems]
 
     # Supposing
-
-    def minus(self, placements: Iterable[PodPlacement]) -> "Snapshot":
-        return replace(self, room=self.room.minus(placements))
-
-    def plus(self, nodes: Iterable[NodeRow]) -> "Snapshot":
-        return replace(self, room=self.room.plus(nodes))
-
-    def without(self, names: Iterable[str]) -> "Snapshot":
-        return replace(self, room=self.room.without(names))
 
     def assume(self, workloads: Iterable[Sequence[PodGroup]], *, topology: bool = False) -> AssumedDeduction:
         return assume(self.room, workloads, topology=topology)

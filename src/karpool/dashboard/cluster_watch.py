@@ -259,10 +259,6 @@ class DashboardCluster:
             return NOT_KNOWN
         return arrived(self.cluster.replicas_of, promise.assumed(promise.promised))
 
-    def problems(self) -> list[str]:
-        """Kinds that may not be read, and objects that cannot be understood."""
-        return [*self._denied(), *map(str, self.cluster.problems)]
-
     def _denied(self) -> list[str]:
         return [
             f"{informer.resource}: {informer.last_error}"

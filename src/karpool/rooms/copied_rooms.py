@@ -101,10 +101,6 @@ class CopiedRooms:
     def get(self, cluster: str) -> CopiedCluster | None:
         return self._clusters.get(cluster)
 
-    @property
-    def rows(self) -> int:
-        return self._used
-
     # Keeping
 
     def apply(self, change: RoomChange) -> CopiedCluster:

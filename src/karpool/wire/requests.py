@@ -95,10 +95,6 @@ class ReplicasRequest:
     def shape(self) -> PodShape:
         return self.requirements.shape if self.requirements else NO_SHAPE
 
-    @property
-    def namespace(self) -> str:
-        return self.requirements.namespace if self.requirements else ""
-
 
 @dataclass(frozen=True, slots=True)
 class ComponentSetsRequest:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from karpool.cluster.cluster_room import ClusterRoom
+from karpool.cluster import kinds
+from karpool.cluster.aspects import Aspect
+from karpool.cluster.cluster import Cluster
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import KubeError
+from karpool.kube.watch.feed import ClusterSink
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType, Offering
 from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT, NodeClaim, NodePool
 from karpool.model.kubernetes.api_resources import EVENTS, NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
@@ -66,15 +69,15 @@ class Scheduler:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._state = ClusterRoom(volumes=False)
+        self._cluster = Cluster(Aspect.ROOM)
         self._wake = asyncio.Event()
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)
 
     async def run(self) -> None:
         await self._context.informers.synced()
-        self._nodes.add_sink(self._state.sink("Node"))
-        self._pods.add_sink(self._state.sink("Pod"))
+        self._nodes.add_sink(ClusterSink(self._cluster, kinds.NODES, self._context.clock))
+        self._pods.add_sink(ClusterSink(self._cluster, kinds.PODS, self._context.clock))
         for feed in (self._pods, self._nodes):
             feed.on_change(lambda _: self._wake.set())
         while True:
@@ -85,7 +88,7 @@ class Scheduler:
 
     async def _schedule(self) -> None:
         waiting = [p for p in self._pods.objects() if not p.spec.node_name and not p.is_terminating]
-        snapshot = self._state.snapshot()
+        snapshot = self._cluster.room.snapshot()
         pods = [
             PendingPod(pod.metadata.key, snapshot.shapes[snapshot.pending[pod.metadata.key]], pod.name)
             for pod in waiting

@@ -89,9 +89,6 @@ class DeviceStore:
 
     # Feeding
 
-    def described(self) -> list[str]:
-        return list(self._node_of_device)
-
     def described_device(self, name: str) -> Device | None:
         return self._described.get(self._node_of_device.get(name, ""), {}).get(name)
 

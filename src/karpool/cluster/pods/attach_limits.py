@@ -129,12 +129,6 @@ class AttachLimits:
     def with_attachments(self, nodes: set[str]) -> set[str]:
         return nodes & self._attached_to.keys() & self._by_node.keys()
 
-    def nodes(self) -> list[str]:
-        return list(self._by_node)
-
-    def attachments(self) -> list[str]:
-        return list(self._attached)
-
     def limited(self, node: NodeRow) -> NodeRow:
         """The node with its limits among what it offers, in place of any that were there."""
         offered = node.allocatable

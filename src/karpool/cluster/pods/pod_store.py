@@ -45,9 +45,6 @@ class PodStore:
     def __contains__(self, key: str) -> bool:
         return key in self._slot_of
 
-    def keys(self) -> list[str]:
-        return list(self._slot_of)
-
     def shape_of(self, key: str) -> PodShape:
         return self.shapes[self._shape_ids[self._slot_of[key]]]
 

@@ -395,10 +395,6 @@ class PlanCheck:
         """The moves that may be made, in the order of the plan."""
         return () if self.too_old else tuple(move for move in self.moves if move.id not in self.refused)
 
-    @property
-    def is_stale(self) -> bool:
-        return self.too_old is not None or bool(self.refused)
-
 
 def check_plan(
     plan: ConsolidationPlan,

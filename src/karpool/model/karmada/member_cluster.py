@@ -111,9 +111,6 @@ class MemberCluster:
     price: float | None = None
     problems: tuple[str, ...] = ()
 
-    def serves(self, api_version: str, kind: str) -> bool:
-        return (api_version, kind) in self.apis
-
 
 def read_cluster(raw: Mapping[str, Any]) -> MemberCluster:
     reading = _Reading(raw)

@@ -36,9 +36,6 @@ class SpreadState:
     max_skew: int
     enough_domains: bool
 
-    def least(self) -> int:
-        return int(self.counts[self.domains].min()) if self.enough_domains and len(self.domains) else 0
-
 
 @dataclass(slots=True, eq=False)
 class SelfAntiAffinity:

@@ -77,10 +77,6 @@ class PodDemand:
     refused: str = ""
     containers: tuple[ContainerAsk, ...] = ()  # who asks for extended resources
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.claims and not self.extended and not self.refused
-
 
 @dataclass(frozen=True, slots=True)
 class PodOutcome:

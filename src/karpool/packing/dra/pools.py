@@ -126,9 +126,6 @@ class SliceIndex:
     def shared(self) -> Sequence[DeviceSlice]:
         return self._shared
 
-    def of_pool(self, key: PoolKey) -> Sequence[DeviceSlice]:
-        return self._of_pool.get(key, ())
-
     def pools_of(self, node: NodeView) -> tuple[DevicePool, ...]:
         """In the order in which they are tried. Raises BadPlace."""
         visible: dict[PoolKey, list[DeviceSlice]] = {}

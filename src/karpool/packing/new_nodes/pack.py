@@ -15,8 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CompiledPool
@@ -41,7 +39,6 @@ from karpool.packing.new_nodes.pack_result import (
     PackResult,
     PendingPod,
     PlannedNode,
-    SkippedType,
     UnplacedPod,
 )
 from karpool.packing.new_nodes.pod_ask import PodAsk, PodAskCompiler, resource_names
@@ -335,7 +332,6 @@ class _Packer:
             tuple(self._planned(row) for row in range(self._rows.n)),
             self._placed,
             tuple(self._left_over()),
-            tuple(self._skipped()),
         )
 
     def _planned(self, row: int) -> PlannedNode:
@@ -363,9 +359,3 @@ class _Packer:
                     asks[-1], self._pools, self._launch, self._settling, self._resources
                 )
             yield UnplacedPod(self._pods[pod].name, reasons[id(asks)])
-
-    def _skipped(self) -> Iterable[SkippedType]:
-        for offer in self._narrowing.pools if self._options.needs_price else ():
-            unknown = offer.sold.any(axis=(1, 2)) & ~(np.isfinite(offer.prices) & offer.sold).any(axis=(1, 2))
-            for index in np.flatnonzero(unknown).tolist():
-                yield SkippedType(offer.pool.name, offer.names[index], "its price is not known")

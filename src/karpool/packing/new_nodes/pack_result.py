@@ -54,24 +54,7 @@ class UnplacedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedType:
-    """A type that was not considered although the pool allows it."""
-
-    pool: str
-    instance_type: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class PackResult:
     nodes: tuple[PlannedNode, ...] = ()
     placed: Mapping[str, str] = field(default_factory=dict, hash=False)  # pod to existing node
     left: tuple[UnplacedPod, ...] = ()
-    skipped: tuple[SkippedType, ...] = ()
-
-    @property
-    def price_per_hour(self) -> float | None:
-        """Of all planned nodes as chosen; None when a price is not known."""
-        prices = [node.chosen.price_per_hour for node in self.nodes]
-        priced = [price for price in prices if price is not None]
-        return sum(priced) if len(priced) == len(prices) else None

@@ -47,25 +47,6 @@ class ClaimProgress:
     node: str = ""
     message: str = ""
 
-    @property
-    def is_alive(self) -> bool:
-        return self.ended is None
-
-    def seconds(self, now: float) -> dict[str, float]:
-        """Time spent so far on launch, registration and initialisation (devices), and in total."""
-        end = now if self.ended is None else self.ended
-        marks = (
-            ("launch", self.created, self.launched),
-            ("registration", self.launched, self.registered),
-            ("initialization", self.registered, self.initialized),
-            ("total", self.created, self.initialized),
-        )
-        return {
-            name: max(0.0, (end if until is None else until) - since)
-            for name, since, until in marks
-            if since is not None
-        }
-
 
 def stage_of(claim: NodeClaim) -> ClaimStage:
     if claim.is_deleting and not claim.is_registered:

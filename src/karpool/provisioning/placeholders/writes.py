@@ -134,6 +134,3 @@ class DeleteBackoff:
         self._tried[placeholder.uid] = tries + 1, now
         while len(self._tried) > _PACED_MAX:
             self._tried.popitem(last=False)
-
-    def tries(self, uid: str) -> int:
-        return self._tried.get(uid, (0, 0.0))[0]
