@@ -309,14 +309,6 @@ def test_what_was_not_asked_for_is_not_empty():
         Cluster(Aspect.ROOM).apply(kinds.NODEPOOLS, (), NOW)
 
 
-def test_nodes_follow_what_is_supposed():
-    snapshot = built(claim(0, 1), node(0, 1), node(1)).snapshot()
-    left = snapshot.without(["n1"])
-    assert [joined.name for joined in left.nodes] == ["n0"]
-    assert left.nodes[0].claim.name == "c0"
-    assert len(snapshot.nodes) == 2
-
-
 def test_a_snapshot_is_the_same_until_something_changes():
     cluster = built(claim(0, 1), node(0, 1), pod(0, 0), aspects=Aspect.NODECLAIMS)
     before = cluster.snapshot()

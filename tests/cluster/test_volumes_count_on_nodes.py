@@ -99,7 +99,7 @@ def test_without_a_limit_there_is_none_and_a_limit_that_goes_is_gone():
     assert room_for(told(*objects), "a") == 50
     limited = told(*objects, csi_node(3))
     assert room_for(limited, "a") == 3
-    limited.room.reader("CSINode").remove("", "n")
+    limited.room.attach_limits.drop_csi_node("n")
     assert room_for(limited, "a") == 50
 
 
@@ -123,7 +123,7 @@ def test_a_csi_node_that_cannot_be_read_lets_no_volume_in_where_no_other_limits_
     cluster = told(node("n"), *claim("a"), pod("a", "a"))
     cluster.load([csi_node("many")], 9.0)
     assert room_for(cluster, "a") == 0
-    cluster.room.reader("CSINode").remove("", "n")
+    cluster.room.attach_limits.drop_csi_node("n")
     assert room_for(cluster, "a") == 50
 
 
@@ -141,9 +141,9 @@ def test_a_volume_keeps_its_place_until_it_is_detached(order):
     assert room_for(cluster, "b") == 1 + 3
     cluster.room.remove_pod("team", "a")
     assert room_for(cluster, "b") == 1 + 3, "its volume is still attached"
-    cluster.room.reader("VolumeAttachment").remove("", "used")
+    cluster.room.attach_limits.drop_attachment("used")
     assert room_for(cluster, "b") == 2 + 3
-    cluster.room.reader("VolumeAttachment").remove("", "left")
+    cluster.room.attach_limits.drop_attachment("left")
     assert room_for(cluster, "b") == 3 + 3
 
 

@@ -1,8 +1,7 @@
 """Small pools of GPUs, and requests for them."""
 
-from dataclasses import replace
-
 from hypothesis import strategies as st
+from msgspec import structs
 
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
 from karpool.model.devices.amounts import DeviceAmount, DeviceShare
@@ -66,7 +65,7 @@ def pools(draw, max_size=12):
         left = DeviceAmount(
             int(device.capacity.tflops_milli * (1 - used)), int(device.capacity.vram_bytes * (1 - used))
         )
-        found.append(replace(device, available=left))
+        found.append(structs.replace(device, available=left))
     return found
 
 

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from karpool.gpu.allocation.resizing import resize
 from karpool.gpu.controller.wake_ups import should_wake
@@ -83,8 +84,8 @@ def test_nothing_to_resize():
 
 def test_what_wakes_a_waiting_pod():
     used, idle = (
-        replace(gpu(), available=DeviceAmount()),
-        replace(gpu(), available=DeviceAmount(100_000, 16 * GIB)),
+        structs.replace(gpu(), available=DeviceAmount()),
+        structs.replace(gpu(), available=DeviceAmount(100_000, 16 * GIB)),
     )
 
     assert should_wake(ask(), used, idle)
@@ -92,7 +93,7 @@ def test_what_wakes_a_waiting_pod():
     assert not should_wake(ask(), idle, idle)
     assert not should_wake(ask(pool="other"), used, idle)
     assert not should_wake(ask(tflops=200), used, idle)
-    assert should_wake(ask(), replace(used, phase="Pending"), used)
+    assert should_wake(ask(), structs.replace(used, phase="Pending"), used)
     assert should_wake(ask(), used, used, nominated_node="node-0")
     assert should_wake(ask(), None, idle)
     assert not should_wake(ask(), idle, None)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from karpool.gpu.scoring_columns import ScoringColumns
 from karpool.gpu.strategies.fragmentation import FragmentationStrategy
@@ -189,7 +190,7 @@ def test_a_report_that_tells_nothing_new_costs_nothing():
     allocator = opened(node("node-0", 2))
     before = allocator.table.membership, allocator.table.version.tolist()
 
-    allocator.put_device(replace(node("node-0", 2)[0], available=DeviceAmount(1, 1)))
+    allocator.put_device(structs.replace(node("node-0", 2)[0], available=DeviceAmount(1, 1)))
 
     assert (allocator.table.membership, allocator.table.version.tolist()) == before
     assert allocator.free("node-0-0") == DeviceAmount(100_000, 16 * GIB)

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from karpool.gpu.allocation.open_nodes import OpenNodes
 from karpool.gpu.allocation.preemption import find_victims, free_without
@@ -225,7 +226,7 @@ def test_what_victims_would_give_back():
     allocator.restore(ask("a", tflops=40, vram=6), ["g"])
     allocator.restore(ask("b", tflops=50, vram=8), ["g"])
     victims = list(allocator.ledger.committed.values())
-    full = replace(gpu("g"), available=allocator.free("g"))
+    full = structs.replace(gpu("g"), available=allocator.free("g"))
 
     enough = free_without([full], victims, ask(tflops=90, vram=14))
     one_only = free_without([full], victims[:1], ask(tflops=90, vram=14))

@@ -1,8 +1,9 @@
 """What is left of our agent's devices is written where an object says something else, and nowhere else."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+
+from msgspec import structs
 
 from karpool.gpu.controller.told_status import statuses
 from karpool.model.devices.amounts import DeviceAmount
@@ -29,5 +30,5 @@ def test_what_the_ledger_says_is_told_until_the_object_says_it() -> None:
 
     (patch,) = written(device)
     assert (patch.key.name, patch.status) == ("g", {"available": {"tflops": "90", "vram": str(15 * GIB)}})
-    assert written(replace(device, available=USED)) == []
-    assert written(replace(device, is_of_agent=False)) == []  # TensorFusion's own operator tells it
+    assert written(structs.replace(device, available=USED)) == []
+    assert written(structs.replace(device, is_of_agent=False)) == []  # TensorFusion's own operator tells it

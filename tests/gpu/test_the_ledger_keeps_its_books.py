@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec import structs
 
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
 from karpool.gpu.allocation.resizing import resize
@@ -35,7 +36,7 @@ class LedgerLife(RuleBasedStateMachine):
     def start(self, policy, with_quota):
         self.policy = policy
         self.devices = {
-            each.name: replace(each, isolation_policy=policy)
+            each.name: structs.replace(each, isolation_policy=policy)
             for name in ("node-0", "node-1")
             for each in node(name, 2)
         }
@@ -419,7 +420,7 @@ def test_a_whole_device_must_have_what_is_asked_for(tflops, vram):
 
 
 def test_a_device_without_figures_is_not_known_to_be_idle():
-    unknown = replace(gpu("g"), capacity=None, available=DeviceAmount(100_000, 16 * GIB))
+    unknown = structs.replace(gpu("g"), capacity=None, available=DeviceAmount(100_000, 16 * GIB))
     allocator = opened([unknown])
 
     assert isinstance(allocator.find(ask("a", isolation="shared")), Infeasible)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from karpool.gpu import device_filters
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
@@ -192,7 +193,7 @@ def same_names(expected: Given, actual: Given) -> bool:
 def answer_filter(case: Case) -> Given:
     given = case["input"]
     devices = (device(each) for each in given["gpus"])
-    table = ScoringColumns(replace(one, node=one.node or one.owner) for one in devices)
+    table = ScoringColumns(structs.replace(one, node=one.node or one.owner) for one in devices)
     for each in given["gpus"]:
         row = table.find(each["name"])
         table.has_available[row] = "available" in each
@@ -327,7 +328,7 @@ def answer_score(case: Case) -> int:
 def answer_node_score(case: Case) -> int:
     given = case["input"]
     table = ScoringColumns(
-        replace(device({"phase": RUNNING, **each}), name=f"gpu-{number}", node="n")
+        structs.replace(device({"phase": RUNNING, **each}), name=f"gpu-{number}", node="n")
         for number, each in enumerate(given["gpus"])
     )
     code = table.node_code("n")
@@ -693,7 +694,7 @@ def answer_inflight(case: Case) -> Given:
     given = case["input"]
     allocator = Allocator(AllocatorSettings(policy=given["policy"]))
     for each in given["inflight"]:
-        allocator.put_device(replace(device(each), pool="p", node="coming", phase=RUNNING))
+        allocator.put_device(structs.replace(device(each), pool="p", node="coming", phase=RUNNING))
     allocator.open()
     results = []
     for number, step in enumerate(given["steps"]):

@@ -7,11 +7,13 @@ cannot be told, no device of that node is free for others.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from karpool.cluster.nodes.node_store import NodeStore
 from karpool.cluster.nodes.room_store import RoomStore
@@ -46,8 +48,7 @@ def held_devices(demand: DeviceDemand, annotations: Mapping[str, str]) -> HeldDe
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceUse:
+class DeviceUse(msgspec.Struct, frozen=True):
     """A device, who holds a share of it (keys of pods), and what is left. `closed`: nobody may have more of
     it, whatever is left. `described`: a GPU object says what it is."""
 

@@ -124,7 +124,7 @@ class AttachLimits:
             self._attached[name] = self._attached_to[attached.node][name] = attached
         if before != attached:
             nodes = {one.node for one in (before, attached) if one is not None}
-            self._offer_again(self.nodes() if "" in nodes else nodes)
+            self._offer_again(list(self._by_node) if "" in nodes else nodes)
 
     def with_attachments(self, nodes: set[str]) -> set[str]:
         return nodes & self._attached_to.keys() & self._by_node.keys()

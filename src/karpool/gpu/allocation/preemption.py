@@ -7,6 +7,8 @@ filters decide. Nothing is evicted: a pod that waits is told who is in its way.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from karpool.gpu import device_filters
 from karpool.gpu.allocation.allocation import DeviceAllocation
 from karpool.gpu.allocation.allocator import Allocator
@@ -53,7 +55,7 @@ def find_victims(allocator: Allocator, request: GpuRequest) -> PreemptionVictims
     best: PreemptionVictims | None = None
     for node in sorted(by_node)[:_NODES_TRIED]:
         devices = [
-            replace(device, available=allocator.free(device.name))
+            structs.replace(device, available=allocator.free(device.name))
             for device in allocator.devices_of(request.pool)
             if device.node == node
         ]
@@ -105,4 +107,4 @@ def _freed(device: Device, victims: Sequence[DeviceAllocation]) -> Device:
             if share.device == device.name:
                 partitions.pop(victim.request.uid, None)
                 available += share.amount
-    return replace(device, available=available.at_most(capacity), partitions=partitions)
+    return structs.replace(device, available=available.at_most(capacity), partitions=partitions)

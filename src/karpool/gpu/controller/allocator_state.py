@@ -8,6 +8,8 @@ gives the world for a step. No I/O, no clock.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from karpool.gpu.allocation.allocation import GpuAllocation
 from karpool.gpu.allocation.allocator import Allocator, AllocatorSettings
 from karpool.gpu.allocation.open_nodes import NodeHold, OpenNodes
@@ -236,7 +238,7 @@ class AllocatorState:
         facts = {node.name: node for node in nodes}
         for node in facts.values():
             for device in node.devices:
-                seen[device.name] = replace(device, phase="Destroying") if node.going else device
+                seen[device.name] = structs.replace(device, phase="Destroying") if node.going else device
         for name in self._devices.keys() - seen.keys():
             self.allocator.remove_device(name)
         for name, device in seen.items():
@@ -302,7 +304,7 @@ class AllocatorState:
             by_pool: dict[str, list[Device]] = {}
             for device in node.devices:
                 available = self.allocator.available(device.name)
-                by_pool.setdefault(device.pool, []).append(replace(device, available=available))
+                by_pool.setdefault(device.pool, []).append(structs.replace(device, available=available))
             for pool, devices in by_pool.items():
                 capacity, available = node_totals(devices)
                 virtual = virtual_capacity(

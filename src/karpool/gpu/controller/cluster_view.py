@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import structlog
+from msgspec import structs
 
 from karpool.cluster import kinds
 from karpool.cluster.devices.device_store import DeviceUse
@@ -318,9 +319,9 @@ def _less_strangers(
             continue
         demand = pods[key].devices if key in pods else None
         if device.capacity is None or demand is None or not demand.is_readable or use.closed:
-            return replace(device, used_by=OTHERS)  # what cannot be read may be everything
+            return structs.replace(device, used_by=OTHERS)  # what cannot be read may be everything
         taken += demand.share.on(device.capacity)
-    return replace(device, strangers=taken)
+    return structs.replace(device, strangers=taken)
 
 
 def _offered(room: Room, row: int) -> dict[str, int]:
@@ -445,6 +446,6 @@ def _with_our_marks(devices: Sequence[Device], smart_pods: Mapping[str, int]) ->
     """A device that some plugin uses while a smart pod is there is used by that smart pod."""
     marks = [f"{SMART_POD_USE}{uid}" for uid, gpus in sorted(smart_pods.items()) for _ in range(gpus)]
     return tuple(
-        replace(device, used_by=marks.pop()) if marks and not device.is_ours else device
+        structs.replace(device, used_by=marks.pop()) if marks and not device.is_ours else device
         for device in sorted(devices, key=lambda device: device.name)
     )

@@ -1,7 +1,8 @@
 """Which changes are worth another step: most pods and nodes of a cluster have nothing to do with GPUs."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from karpool.cluster import kinds
 from karpool.cluster.changes import DELETED, ObjectChange
@@ -63,11 +64,11 @@ class StepTriggers:
         except Invalid:
             new = None
         if new is not None:
-            new = replace(new, model=node_devices.model_name(new.model))
+            new = structs.replace(new, model=node_devices.model_name(new.model))
         if self._cluster.held(kinds.SCALE_UPS):
             return old != new
         # The object does not say what is free of it: our ledger does. All of it may be.
-        old, new = (device and replace(device, available=device.capacity) for device in (old, new))
+        old, new = (device and structs.replace(device, available=device.capacity) for device in (old, new))
         return any(
             should_wake(pod.worker.item.request, old, new, pod.worker.nominated_node)
             for pod in self._workers.of(self._cluster.kept_pods).values()

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from karpool.model import quantity
 from karpool.model.errors import Invalid
 
@@ -16,8 +18,7 @@ MILLI = 1000
 _PERCENT_MILLI = 100 * MILLI
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceAmount:
+class DeviceAmount(msgspec.Struct, frozen=True):
     tflops_milli: int = 0
     vram_bytes: int = 0
 

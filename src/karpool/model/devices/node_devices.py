@@ -7,8 +7,10 @@ can have shares given out. Devices are there when the plugin offers them, not wh
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import structs
 
 from karpool.model.catalogue.catalogue import InstanceType
 from karpool.model.devices.amounts import DeviceAmount
@@ -161,7 +163,7 @@ def node_devices(
     """
     devices = labelled_devices(name, labels, offered, registers)
     used = _uses([device.name for device in devices], smart_pods, others, busy)
-    return tuple(replace(device, used_by=used.get(device.name, "")) for device in devices)
+    return tuple(structs.replace(device, used_by=used.get(device.name, "")) for device in devices)
 
 
 def _uses(

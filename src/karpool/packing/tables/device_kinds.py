@@ -41,12 +41,13 @@ _CATALOGUE = PartitionCatalogue()
 Layout = tuple[DevicePartition, ...]
 
 
+LOCKS = ("", *MODES, "another")  # by code
+_LOCK_CODES = {mode: code for code, mode in enumerate(LOCKS[:-1])}
+
+
 def lock_code(mode: str) -> int:
     """One that nobody asks for where the mode is none of ours."""
-    return MODES.index(mode) + 1 if mode in MODES else len(MODES) + 1 if mode else NO_LOCK
-
-
-LOCKS = ("", *MODES, "another")  # by code
+    return _LOCK_CODES.get(mode, len(LOCKS) - 1)
 
 
 @dataclass(frozen=True, slots=True)
