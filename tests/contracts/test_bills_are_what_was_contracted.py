@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from karpool.cluster.market.market import Market
 from karpool.model.contracts.contract import BilledKind, Contract, Fleet
-from karpool.model.contracts.contract_file import read_contract, written_machines
+from karpool.model.contracts.contract_file import read_contract
 from karpool.model.contracts.contracted_prices import ContractedPrices
 from karpool.model.contracts.shared_contract import SharedContract
+from karpool.model.contracts.written_machines import written_machines
 from karpool.model.errors import Invalid
 from karpool.provisioning.market_file import contracted_prices
 from tests.consolidation.built import BuiltCluster

@@ -16,8 +16,8 @@ from karpool.kube.clock import Clock, RealClock
 from karpool.kube.config import kubeconfig
 from karpool.kube.transport.http import HttpTransport
 from karpool.model.contracts.contract import MeetingPlace
-from karpool.model.contracts.contract_file import WrittenMachines, machines_of
 from karpool.model.contracts.contracted_prices import AskUses, ClusterUse, HeardUses
+from karpool.model.contracts.written_machines import WrittenMachines, machines_of
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, ListOptions
 from karpool.model.kubernetes.configmap import ConfigMap

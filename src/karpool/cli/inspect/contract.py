@@ -14,7 +14,7 @@ from karpool.cluster.aspects import Aspect
 from karpool.cluster.cluster import Cluster
 from karpool.kube.clock import RealClock
 from karpool.model.contracts.contract import Commitment, Discount, Term
-from karpool.model.contracts.contract_file import written_machines
+from karpool.model.contracts.written_machines import written_machines
 from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.market_file import contract_of, market_of
 

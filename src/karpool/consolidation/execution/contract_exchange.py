@@ -18,7 +18,7 @@ from karpool.consolidation.execution.record import MovePhase, MoveRecord
 from karpool.kube.api.client import Client
 from karpool.kube.errors import AlreadyExists, KubeError
 from karpool.model.contracts.contract import BilledKind, Fleet
-from karpool.model.contracts.contract_file import written_machines
+from karpool.model.contracts.written_machines import written_machines
 from karpool.model.kubernetes.api_resources import CONFIGMAPS
 from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.contract_uses import KEY, LABEL, PREFIX, UsesOfOthers, fresh, list_uses

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -26,22 +25,26 @@ from karpool.model.contracts.contract import (
     CommitmentUnit,
     Contract,
     Discount,
-    Fleet,
     MeetingPlace,
     Term,
     pairs_about_the_same,
 )
 from karpool.model.contracts.contracted_prices import billed_kind
-from karpool.model.contracts.learnt_prices import NODE_COST, PriceSource
 from karpool.model.contracts.written_lines import line_of, refuse_doubled
+from karpool.model.contracts.written_machines import (
+    CAPACITY_TYPES,
+    PROVIDERS,
+    Amount,
+    WrittenMachines,
+    machines_of,
+)
+from karpool.model.contracts.written_price_source import WrittenPriceSource, price_source
 from karpool.model.errors import Invalid
-from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
+from karpool.model.karpenter.objects import ON_DEMAND
 from karpool.model.kubernetes.meta import Wire, decode
 from karpool.model.kubernetes.times import moment
-from karpool.model.web_address import is_http_url
 
 FORMAT = "karpool-contract/1"
-PROVIDERS = ("aws", "azure", "gcp")
 _FILE_MAX = 2**20
 _ENTRIES_MAX = 10_000
 _NAME_MAX = 200
@@ -49,15 +52,10 @@ _UNKNOWN_FIELD = re.compile(r"unknown field `(.+?)`")
 _NEVER = "9999-"  # the year in which clouds have ended what does not end
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}(T.*([+-]\d\d:\d\d|Z))?")
-_CAPACITY_TYPES = (ON_DEMAND, SPOT, RESERVED)
 _DOLLAR_KINDS = (CommitmentKind.INSTANCE_SAVINGS_PLAN, CommitmentKind.SAVINGS_PLAN)
 
-_ANNOTATION = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_URL_SECRET = re.compile(r"//[^/]*@")
-_QUERY_MAX = 2000
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
-Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 
 
@@ -91,31 +89,6 @@ class WrittenCommitment(Wire, frozen=True, forbid_unknown_fields=True):
     targeted: bool = False
     start: str = ""
     end: str = ""
-
-
-class WrittenMachines(Wire, frozen=True, forbid_unknown_fields=True):
-    """Of another cluster. `rate` is USD per hour after discounts, without commitments."""
-
-    type: str
-    family: str
-    provider: str
-    region: str
-    zone: str
-    count: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-    rate: Amount
-    cpus: Amount
-    capacity_type: str = ON_DEMAND
-
-
-class WrittenPriceSource(Wire, frozen=True, forbid_unknown_fields=True):
-    annotation: str = ""
-    prometheus: str = ""
-    query: str = NODE_COST
-    bearer_token_file: str = ""
-    username: str = ""
-    password_file: str = ""
-    ca_file: str = ""
-    insecure_skip_verify: bool = False
 
 
 class WrittenMeetingPlace(Wire, frozen=True, forbid_unknown_fields=True):
@@ -204,7 +177,7 @@ def contract_from(document: dict[Any, Any]) -> Contract:
             )
             for cluster, machines in written.elsewhere.items()
         },
-        _price_source(written.prices_from),
+        price_source(written.prices_from),
         _shared_by(written.shared_by),
         _meeting_place(written),
     )
@@ -215,61 +188,6 @@ def _at(path: str, read: Any, entry: Any) -> Any:
         return read(entry)
     except Invalid as error:
         raise error.at(path) from None
-
-
-def _price_source(written: WrittenPriceSource) -> PriceSource:
-    if written.annotation and not _ANNOTATION.fullmatch(written.annotation):
-        reason = "must be the key of an annotation of nodes, like example.com/price"
-        raise Invalid("pricesFrom.annotation", written.annotation, reason)
-    if written.prometheus and not is_http_url(written.prometheus):
-        reason = (
-            "must be an address without a password, like http://prometheus.monitoring.svc:9090; the password"
-            " goes into a file, `passwordFile` or `bearerTokenFile`"
-        )
-        # What stands before an @ may be a password.
-        raise Invalid("pricesFrom.prometheus", _URL_SECRET.sub("//...@", written.prometheus)[:200], reason)
-    _check_credentials(written)
-    if not 0 < len(written.query) <= _QUERY_MAX:
-        raise Invalid(
-            "pricesFrom.query", written.query[:100], f"must be a query of at most {_QUERY_MAX} characters"
-        )
-    return PriceSource(
-        written.annotation,
-        written.prometheus,
-        written.query,
-        written.bearer_token_file,
-        written.username,
-        written.password_file,
-        written.ca_file,
-        written.insecure_skip_verify,
-    )
-
-
-def _check_credentials(written: WrittenPriceSource) -> None:
-    """Whether they are whole, and for Prometheus over TLS where they are about TLS."""
-    fields = {
-        "bearerTokenFile": written.bearer_token_file,
-        "username": written.username,
-        "passwordFile": written.password_file,
-        "caFile": written.ca_file,
-        "insecureSkipVerify": written.insecure_skip_verify,
-    }
-    for name, value in fields.items():
-        if value and not written.prometheus:
-            raise Invalid(f"pricesFrom.{name}", value, "is for Prometheus: name it with `prometheus`")
-        if name in ("caFile", "insecureSkipVerify") and value and not written.prometheus.startswith("https:"):
-            raise Invalid(f"pricesFrom.{name}", value, "is for an https address of Prometheus")
-        if isinstance(value, str) and (len(value) > _QUERY_MAX or not value.isprintable()):
-            raise Invalid(f"pricesFrom.{name}", value[:100], "must be one line of text")
-    if bool(written.username) != bool(written.password_file):
-        name = "passwordFile" if written.username else "username"
-        raise Invalid(f"pricesFrom.{name}", "", "`username` and `passwordFile` go together")
-    if ":" in written.username:
-        raise Invalid("pricesFrom.username", written.username, "must not hold a colon")
-    if written.bearer_token_file and written.username:
-        raise Invalid("pricesFrom.bearerTokenFile", written.bearer_token_file, "or `username`, not both")
-    if written.ca_file and written.insecure_skip_verify:
-        raise Invalid("pricesFrom.insecureSkipVerify", True, "would make `caFile` mean nothing")
 
 
 def _shared_by(names: Sequence[str]) -> frozenset[str]:
@@ -336,51 +254,14 @@ def _place(entry: WrittenCommitment) -> BilledKind:
     return billed_kind(catalogue, entry.types[0], entry.zones[0], ON_DEMAND, rate)
 
 
-def machines_of(parent: str, written: Sequence[WrittenMachines]) -> dict[BilledKind, int]:
-    """As others wrote them. Raises Invalid naming the path."""
-    machines: Counter[BilledKind] = Counter()
-    for index, entry in enumerate(written):
-        path = f"{parent}[{index}]"
-        if entry.provider not in PROVIDERS:
-            raise Invalid(f"{path}.provider", entry.provider, f"must be one of {', '.join(PROVIDERS)}")
-        if entry.capacity_type not in _CAPACITY_TYPES:
-            reason = f"must be one of {', '.join(_CAPACITY_TYPES)}"
-            raise Invalid(f"{path}.capacityType", entry.capacity_type, reason)
-        place = entry.provider, entry.region, entry.zone
-        kind = BilledKind(entry.cpus, entry.type, entry.family, *place, entry.capacity_type, entry.rate)
-        machines[kind] += entry.count
-    return dict(machines)
-
-
-def written_machines(fleet: Fleet) -> list[dict[str, Any]]:
-    """As `elsewhere` has them."""
-    return [
-        msgspec.to_builtins(
-            WrittenMachines(
-                kind.type,
-                kind.family,
-                kind.provider,
-                kind.region,
-                kind.zone,
-                count,
-                kind.rate,
-                kind.cpus,
-                kind.capacity_type,
-            )
-        )
-        for kind, count in sorted(fleet.items())
-        if count > 0
-    ]
-
-
 def _discount(entry: WrittenDiscount) -> Discount:
     if entry.percent >= 100:
         raise Invalid("percent", entry.percent, "must be below 100: nothing is free")
     if not entry.capacity_types:
         raise Invalid("capacityTypes", [], "must name at least one of on-demand, spot, reserved")
     for index, capacity_type in enumerate(entry.capacity_types):
-        if capacity_type not in _CAPACITY_TYPES:
-            reason = f"must be one of {', '.join(_CAPACITY_TYPES)}"
+        if capacity_type not in CAPACITY_TYPES:
+            reason = f"must be one of {', '.join(CAPACITY_TYPES)}"
             raise Invalid(f"capacityTypes[{index}]", capacity_type, reason)
     fraction, kinds = entry.percent / 100, frozenset(entry.capacity_types)
     return Discount(entry.name, _scope(entry), fraction, kinds, _term(entry))
