@@ -18,8 +18,8 @@ def schema(kind: str | None, listing: StaticListingOptions) -> None:
 
     if kind is None:
         items = [
-            ListedItem(name, {"kind": name, "command": known.command}, (name, f"karpool {known.command}"))
-            for name, known in sorted(DOCUMENTS.items())
+            ListedItem(name, {"kind": name, "command": entry.command}, (name, f"karpool {entry.command}"))
+            for name, entry in sorted(DOCUMENTS.items())
         ]
         emit(render_listing(Listing("SchemaList", "schema", ("KIND", "COMMAND"), items), listing.form))
         return

@@ -277,9 +277,9 @@ class ClusterRoom:
         if self._devices.close_device(name):
             self._changed()
 
-    def upsert_namespace(self, name: str, given: Labels) -> None:
-        if self._namespaces.get(name) != given:
-            self._own_namespaces()[name] = dict(given)
+    def upsert_namespace(self, name: str, namespace_labels: Labels) -> None:
+        if self._namespaces.get(name) != namespace_labels:
+            self._own_namespaces()[name] = dict(namespace_labels)
             self._changed()
 
     def remove_namespace(self, name: str) -> None:
@@ -368,8 +368,8 @@ def _check_labels_of(pod: Pod) -> None:
     _check_labels(pod.labels)
 
 
-def _check_labels(given: Labels) -> None:
+def _check_labels(pairs: Labels) -> None:
     try:
-        labels.check_labels(given)
+        labels.check_labels(pairs)
     except Invalid as error:
         raise error.at("metadata.labels") from None

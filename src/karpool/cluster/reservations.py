@@ -38,7 +38,7 @@ def reserved_by(scale_ups: Iterable[Any]) -> tuple[dict[str, str], dict[str, str
     """Nodes, and claims whose node may still come, by name, each with who holds it."""
     nodes: dict[str, str] = {}
     claims: dict[str, str] = {}
-    for scale_up in sorted(filter(None, map(_read, scale_ups)), key=lambda found: found.name):
+    for scale_up in sorted(filter(None, map(_read, scale_ups)), key=lambda record: record.name):
         units = (scale_up.status.units if scale_up.status is not None else None) or ()
         for unit in units:
             if not unit.ended:

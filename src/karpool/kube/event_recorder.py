@@ -145,11 +145,11 @@ class EventRecorder:
                 pass  # events live about an hour; a new one takes over
         await self._create(statement, noted)
 
-    async def _count_up(self, statement: _Statement, known: _Written, noted: _Pending) -> None:
-        total = known.count + noted.count
+    async def _count_up(self, statement: _Statement, written: _Written, noted: _Pending) -> None:
+        total = written.count + noted.count
         patch = {"count": total, "lastTimestamp": rfc3339(noted.last)}
-        await self._client.patch(EVENTS, known.name, patch, namespace=_namespace(statement.about))
-        self._written.put(statement, _Written(known.name, total))
+        await self._client.patch(EVENTS, written.name, patch, namespace=_namespace(statement.about))
+        self._written.put(statement, _Written(written.name, total))
 
     async def _create(self, statement: _Statement, noted: _Pending) -> None:
         about = statement.about

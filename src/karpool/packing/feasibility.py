@@ -64,10 +64,10 @@ def tolerates(nodes: NodeTable, tolerations: tuple[Toleration, ...]) -> Bools:
     return nodes.per_node(("tolerates", tolerations), compute)
 
 
-def matches_selector(nodes: NodeTable, wanted: Pairs) -> Bools:
+def matches_selector(nodes: NodeTable, pairs: Pairs) -> Bools:
     """Nodes with all these labels."""
     mask = np.ones(nodes.n, dtype=np.bool_)
-    for key, value in wanted:
+    for key, value in pairs:
         mask &= has_label(nodes, key, ValueSet(frozenset((value,))))
     return mask
 
@@ -82,26 +82,26 @@ def matches_terms(nodes: NodeTable, alternatives: Iterable[NodeTerm]) -> Bools:
 
 def _matches_term(nodes: NodeTable, term: NodeTerm) -> Bools:
     mask = np.ones(nodes.n, dtype=np.bool_)
-    for key, wanted in term.labels:
-        mask &= has_label(nodes, key, wanted)
-    for key, wanted in term.fields:
-        mask &= _has_field(nodes, key, wanted)
+    for key, value_set in term.labels:
+        mask &= has_label(nodes, key, value_set)
+    for key, value_set in term.fields:
+        mask &= _has_field(nodes, key, value_set)
     return mask
 
 
-def has_label(nodes: NodeTable, key: str, wanted: ValueSet) -> Bools:
+def has_label(nodes: NodeTable, key: str, value_set: ValueSet) -> Bools:
     """Nodes whose value of one label, or lack of it, is wanted."""
-    return nodes.per_node(("label", key, wanted), lambda table: table.label(key).select(wanted))
+    return nodes.per_node(("label", key, value_set), lambda table: table.label(key).select(value_set))
 
 
-def _has_field(nodes: NodeTable, key: str, wanted: ValueSet) -> Bools:
+def _has_field(nodes: NodeTable, key: str, value_set: ValueSet) -> Bools:
     if key != "metadata.name":
         # Other fields read as empty strings, in kube-scheduler as here.
-        return np.full(nodes.n, "" in wanted, dtype=np.bool_)
-    mask = np.full(nodes.n, wanted.complement, dtype=np.bool_)
-    for name in wanted.values:
+        return np.full(nodes.n, "" in value_set, dtype=np.bool_)
+    mask = np.full(nodes.n, value_set.complement, dtype=np.bool_)
+    for name in value_set.values:
         for row in nodes.rows_named(name):
-            mask[row] = not wanted.complement
+            mask[row] = not value_set.complement
     return mask
 
 
@@ -126,12 +126,12 @@ def ports_free(snapshot: Room, shape: PodShape) -> Bools:
     return mask
 
 
-def ports_conflict(held: Iterable[HostPort], wanted: Iterable[HostPort]) -> bool:
-    wanted = tuple(wanted)
+def ports_conflict(held: Iterable[HostPort], asked: Iterable[HostPort]) -> bool:
+    asked = tuple(asked)
     return any(
         protocol == other_protocol
         and port == other_port
         and (address == other_address or ANY_ADDRESS in (address, other_address))
         for address, protocol, port in held
-        for other_address, other_protocol, other_port in wanted
+        for other_address, other_protocol, other_port in asked
     )

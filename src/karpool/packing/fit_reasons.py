@@ -87,10 +87,10 @@ def explain_nodes(
     return _merged(causes)
 
 
-def _merged(found: Iterable[Infeasible[FitReason]]) -> list[Infeasible[FitReason]]:
+def _merged(refusals: Iterable[Infeasible[FitReason]]) -> list[Infeasible[FitReason]]:
     """One entry per reason: several constraints may be worded alike."""
     counts: dict[Infeasible[FitReason], int] = {}
-    for infeasible in found:
+    for infeasible in refusals:
         key = structs.replace(infeasible, count=0)
         counts[key] = counts.get(key, 0) + infeasible.count
     return [structs.replace(infeasible, count=count) for infeasible, count in counts.items()]
@@ -129,49 +129,51 @@ def _affinity(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
         yield _Cause(FitReason.NODE_AFFINITY, reason, ~matches_terms(snapshot.nodes, shape.node_terms))
         return
     (term,) = shape.node_terms
-    for key, wanted in term.labels:
-        yield _label(snapshot, key, wanted)
-    for key, wanted in term.fields:
-        nodes = ~matches_terms(snapshot.nodes, (NodeTerm(fields=((key, wanted),)),))
-        yield _Cause(FitReason.NODE_AFFINITY, f"{key} {_refused(wanted)}", nodes)
+    for key, value_set in term.labels:
+        yield _label(snapshot, key, value_set)
+    for key, value_set in term.fields:
+        nodes = ~matches_terms(snapshot.nodes, (NodeTerm(fields=((key, value_set),)),))
+        yield _Cause(FitReason.NODE_AFFINITY, f"{key} {_refused(value_set)}", nodes)
 
 
-def _label(snapshot: Room, key: str, wanted: ValueSet) -> _Cause:
-    having = has_label(snapshot.nodes, key, wanted)
-    reason = f"label {key} {_refused(wanted)}" if having.any() else f"no node {_sought(key, wanted)}"
+def _label(snapshot: Room, key: str, value_set: ValueSet) -> _Cause:
+    having = has_label(snapshot.nodes, key, value_set)
+    reason = f"label {key} {_refused(value_set)}" if having.any() else f"no node {_sought(key, value_set)}"
     return _Cause(FitReason.NODE_AFFINITY, reason, ~having)
 
 
-def _refused(wanted: ValueSet) -> str:
+def _refused(value_set: ValueSet) -> str:
     """What is true of a value that is not wanted."""
-    match wanted.operator:
+    match value_set.operator:
         case "In":
-            return f"is not in ({_listed(wanted)})"
+            return f"is not in ({_listed(value_set)})"
         case "NotIn":
-            return f"is in ({_listed(wanted)})"
+            return f"is in ({_listed(value_set)})"
         case "Exists":
             return "is missing"
         case "DoesNotExist":
             return "is present"
-    return f"is not {wanted}"
+    return f"is not {value_set}"
 
 
-def _sought(key: str, wanted: ValueSet) -> str:
+def _sought(key: str, value_set: ValueSet) -> str:
     """What no node does."""
-    match wanted.operator:
+    match value_set.operator:
         case "In":
-            return f"has label {key} in ({_listed(wanted)})"
+            return f"has label {key} in ({_listed(value_set)})"
         case "NotIn":
-            return f"has label {key} outside ({_listed(wanted)})"
+            return f"has label {key} outside ({_listed(value_set)})"
         case "Exists":
             return f"has label {key}"
         case "DoesNotExist":
             return f"is without label {key}"
-    return f"has label {key} {wanted}"
+    return f"has label {key} {value_set}"
 
 
-def _listed(wanted: ValueSet) -> str:
-    return ", ".join(sorted(wanted.values)[:_LISTED]) + (", ..." if len(wanted.values) > _LISTED else "")
+def _listed(value_set: ValueSet) -> str:
+    return ", ".join(sorted(value_set.values)[:_LISTED]) + (
+        ", ..." if len(value_set.values) > _LISTED else ""
+    )
 
 
 def _ports(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:

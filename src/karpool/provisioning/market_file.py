@@ -88,10 +88,10 @@ def contract_reader(path: Path) -> ReadAgain:
 def _stamp(path: Path) -> tuple[int, ...]:
     """Another one whenever the file was written: a ConfigMap is put in place of the one before."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def contract_of(path: Path) -> Contract:

@@ -84,7 +84,7 @@ class NodeCandidate:
     def key(self) -> str:
         """The same for the same constraints, in any order; for failure memories and metrics."""
         return digest(
-            "\n".join(f"{key} {_written(wanted)}" for key, wanted in sorted(self.constraints.items()))
+            "\n".join(f"{key} {_written(value_set)}" for key, value_set in sorted(self.constraints.items()))
         )
 
     def __str__(self) -> str:

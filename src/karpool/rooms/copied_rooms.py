@@ -309,21 +309,21 @@ class CopiedRooms:
     def assume(self, cluster: str, workloads: Sequence[AssumedWorkload]) -> None:
         """Put what is promised in its place. Cheap when only more was promised since the last time."""
         copy = self._clusters[cluster]
-        wanted = tuple(workloads)
-        if copy.assumed == wanted:
+        asked = tuple(workloads)
+        if copy.assumed == asked:
             return
         placed = len(copy.assumed)
-        if copy.assumed != wanted[:placed]:
+        if copy.assumed != asked[:placed]:
             self._restore(copy)
             placed = 0
-        groups = ([_group(part) for part in workload.components] for workload in wanted[placed:])
+        groups = ([_group(part) for part in workload.components] for workload in asked[placed:])
         left = self._columns.left
         for placement in placed_first_fit(self._room(copy), groups)[0]:
             row = copy.start + placement.node
             for resource, units in ((PODS, 1), *placement.shape.requests):
                 if resource in left:
                     left[resource][row] = max(0, int(left[resource][row]) - units * placement.count)
-        copy.assumed = wanted
+        copy.assumed = asked
 
     def answers(self, request: EstimateRequest, clusters: Sequence[str]) -> dict[str, RoomAnswer]:
         """What the estimators of clusters that are held would say; what is promised is as last assumed."""
@@ -408,9 +408,9 @@ def _check_codes(copy: CopiedCluster, change: RoomChange) -> None:
     """Every code must stand for something that was told."""
     for column, parts in change.columns.items():
         if column[0] in (pb.LABEL, pb.NAME, pb.TAINTS):
-            known = len(copy.codes.get(column, ()))
-            if any(int(part.values.max()) >= known for part in parts):
-                raise RoomChangeRefused(f"column {column} has a code beyond the {known} that were told")
+            size = len(copy.codes.get(column, ()))
+            if any(int(part.values.max()) >= size for part in parts):
+                raise RoomChangeRefused(f"column {column} has a code beyond the {size} that were told")
     if change.nodes and not len(copy.codes.get(TAINTS, ())):
         raise RoomChangeRefused("no set of taints was told, not even the empty one")
     if change.nodes and not len(copy.codes.get(NAME, ())):

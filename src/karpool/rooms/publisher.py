@@ -154,8 +154,8 @@ class RoomPublisher:
         for column, values in after.columns.items():
             old = None if before is None else before.columns.get(column)
             if old is not values:
-                known = 0 if before is None else before.strings.get(column, 0)
-                yield from self._column_pieces(column, old, values, slice(known, after.strings.get(column)))
+                sent = 0 if before is None else before.strings.get(column, 0)
+                yield from self._column_pieces(column, old, values, slice(sent, after.strings.get(column)))
         for kind, key in before.columns.keys() - after.columns.keys() if before is not None else ():
             yield pb.ColumnName(kind=kind, key=key), len(key)
         for namespace in _changed({} if before is None else before.quotas, after.quotas):
@@ -231,8 +231,8 @@ class RoomPublisher:
 
         def write(column: ColumnId, row: int, code: int) -> None:
             if column not in touched:
-                known = columns.get(column)
-                columns[column] = np.full(nodes, -1, np.int32) if known is None else known.copy()
+                latest = columns.get(column)
+                columns[column] = np.full(nodes, -1, np.int32) if latest is None else latest.copy()
                 touched.add(column)
             columns[column][row] = code
 

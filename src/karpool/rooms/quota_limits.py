@@ -18,14 +18,14 @@ FindQuotas = Callable[[str], Sequence[QuotaHeadroom]]  # of a namespace
 def replicas_admitted(
     find_quotas: FindQuotas, request: ReplicasRequest, assumed: Sequence[AssumedWorkload], matching: Matching
 ) -> int:
-    wanted = request.requirements
-    if wanted is None or not wanted.namespace:
+    requirements = request.requirements
+    if requirements is None or not requirements.namespace:
         return UNLIMITED
     allowed = UNLIMITED
-    for quota in find_quotas(wanted.namespace):
-        if quota.applies_to(wanted.priority_class_name, matching):
-            taken = _taken(quota, assumed, wanted.namespace, matching)
-            allowed = min(allowed, _admits(quota, dict(wanted.shape.requests), taken))
+    for quota in find_quotas(requirements.namespace):
+        if quota.applies_to(requirements.priority_class_name, matching):
+            taken = _taken(quota, assumed, requirements.namespace, matching)
+            allowed = min(allowed, _admits(quota, dict(requirements.shape.requests), taken))
     return allowed
 
 
@@ -84,10 +84,10 @@ def _total(components: Iterable[Component]) -> dict[str, int]:
     return total
 
 
-def _admits(quota: QuotaHeadroom, wanted: Mapping[str, int], taken: Mapping[str, int]) -> int:
+def _admits(quota: QuotaHeadroom, requests: Mapping[str, int], taken: Mapping[str, int]) -> int:
     """How many times `wanted` fits into what is left; UNLIMITED when the quota does not mind."""
     free = {name: units - taken.get(name, 0) for name, units in quota.free.items()}
     if any(free[name] < 0 < taken.get(name, 0) for name in free):
         return 0
-    fits = [max(free[name], 0) // units for name, units in wanted.items() if name in free and units > 0]
+    fits = [max(free[name], 0) // units for name, units in requests.items() if name in free and units > 0]
     return min((UNLIMITED, *fits))

@@ -181,7 +181,7 @@ class RequestReader:
     ) -> ReplicaRequirements:
         try:
             claim = self._claim(message.node_claim, path) if message.HasField("node_claim") else None
-            wanted = requests.requirements(
+            requirements = requests.requirements(
                 self._request(message.resource_request_bytes, message.resource_request),
                 claim,
                 namespace,
@@ -189,10 +189,10 @@ class RequestReader:
             )
         except Invalid as error:
             raise error.at(path) from None
-        self._shapes.add(wanted.shape)
+        self._shapes.add(requirements.shape)
         if len(self._shapes) > _SHAPES_MAX:
             raise MessageTooLarge(f"{path}: more than {_SHAPES_MAX} different requirements in one request")
-        return wanted
+        return requirements
 
     def _request(self, serialised: Mapping[str, bytes], typed: Mapping[str, pb.Quantity]) -> dict[str, str]:
         self._spend(len(serialised) or len(typed))

@@ -40,10 +40,10 @@ def spreads(results: Sequence[Result], figure: str) -> dict[str, FigureSpread | 
     return {variant: spread(runs, figure) for variant, runs in by_variant(results).items()}
 
 
-def text(figure: str, found: FigureSpread | None) -> str:
-    if found is None:
+def text(figure: str, spread: FigureSpread | None) -> str:
+    if spread is None:
         return "-"
-    mean, least, most = (shown(figure, value) for value in (found.mean, found.least, found.most))
+    mean, least, most = (shown(figure, value) for value in (spread.mean, spread.least, spread.most))
     return mean if least == most == mean else f"{mean} ({least} to {most})"
 
 
@@ -95,10 +95,11 @@ def picture(title: str, results: Sequence[Result]) -> str:
     return "\n".join(parts) + "\n</svg>"
 
 
-def _panel(name: str, found: Mapping[str, FigureSpread | None], top: int) -> Iterator[str]:
+def _panel(name: str, spreads: Mapping[str, FigureSpread | None], top: int) -> Iterator[str]:
     most = (
         max(
-            (figure_spread.most for figure_spread in found.values() if figure_spread is not None), default=0.0
+            (spread.most for spread in spreads.values() if spread is not None),
+            default=0.0,
         )
         or 1.0
     )
@@ -108,9 +109,9 @@ def _panel(name: str, found: Mapping[str, FigureSpread | None], top: int) -> Ite
         return f"{_LEFT + wide * value / most:.1f}"
 
     yield f'<text class="name" x="{_MARGIN}" y="{top + 22}">{escape(titled(name).capitalize())}</text>'
-    bottom = top + 34 + _ROW * len(found)
+    bottom = top + 34 + _ROW * len(spreads)
     yield f'<line class="axis" x1="{_LEFT}" y1="{top + 32}" x2="{_LEFT}" y2="{bottom}"/>'
-    for number, (variant, spread) in enumerate(found.items()):
+    for number, (variant, spread) in enumerate(spreads.items()):
         y = top + 36 + _ROW * number
         yield f'<text x="{_LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(variant)}</text>'
         if spread is None:

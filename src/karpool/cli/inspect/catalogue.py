@@ -267,19 +267,19 @@ def _show_everywhere(name: str, output: str) -> None:
     emit(columns(["REGION", "PROVIDER", "$/H", "SPOT $/H", "AS OF"], rows))
 
 
-def _unsized(found: Catalogue, name: str) -> str:
-    if found.knows_price_of(name):
-        price = found.price_of_running(name, next(iter(found.zones)), ON_DEMAND)
+def _unsized(catalogue: Catalogue, name: str) -> str:
+    if catalogue.knows_price_of(name):
+        price = catalogue.price_of_running(name, next(iter(catalogue.zones)), ON_DEMAND)
         return f"its list price is ${_money(price)} per hour, and its size is not published"
     return f"`karpool catalogue show {name}` lists the regions that have it"
 
 
-def _head(found: Catalogue) -> dict[str, Any]:
-    head = {"provider": found.provider, "region": found.region, "as_of": found.as_of}
+def _head(catalogue: Catalogue) -> dict[str, Any]:
+    head = {"provider": catalogue.provider, "region": catalogue.region, "as_of": catalogue.as_of}
     return camel_case(head, old_keys=True)
 
 
-def _described(found: Catalogue, instance_type: InstanceType) -> dict[str, Any]:
+def _described(catalogue: Catalogue, instance_type: InstanceType) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": instance_type.name,
         "labels": _labels(instance_type),

@@ -144,11 +144,11 @@ def _watch(make: Callable[[], Listing], options: ListingOptions) -> None:
 
 
 def _emit_changes(
-    listing: Listing, options: ListingOptions, known: set[tuple[str, ...]], *, with_header: bool
+    listing: Listing, options: ListingOptions, shown_rows: set[tuple[str, ...]], *, with_header: bool
 ) -> set[tuple[str, ...]]:
     header, cells = table_of(listing, chosen_items(listing, options.form), options.form)
     rows = list(map(tuple, cells))
-    changed = [row for row in rows if row not in known]
+    changed = [row for row in rows if row not in shown_rows]
     if changed or with_header:
         emit(columns(header, changed, titled=with_header))
     return set(rows)

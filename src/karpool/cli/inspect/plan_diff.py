@@ -82,8 +82,8 @@ def _row(difference: MoveDifference) -> list[str]:
 
 
 def _both(difference: MoveDifference, show: Callable[[Move], str]) -> str:
-    known = [show(move) for move in (difference.before, difference.after) if move is not None]
-    return " -> ".join(dict.fromkeys(known))
+    texts = [show(move) for move in (difference.before, difference.after) if move is not None]
+    return " -> ".join(dict.fromkeys(texts))
 
 
 def _document(compared: PlanDiff, before: SavedPlan, after: SavedPlan) -> dict[str, Any]:

@@ -78,6 +78,6 @@ def _folded(title: str, content: Table) -> str:
     return f"<details><summary>{title}</summary>\n\n{table(content)}\n\n</details>"
 
 
-def text(given: str) -> str:
+def text(content: str) -> str:
     """As it is, whatever it holds: no markup, no links, nobody is mentioned."""
-    return "".join(_OBEYED.get(character, character) for character in printable(given))
+    return "".join(_OBEYED.get(character, character) for character in printable(content))

@@ -20,7 +20,7 @@ from karpool.cluster.nodes.room_store import RoomStore
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import RUNNING, UNKNOWN, Device, DevicePartition
 from karpool.model.devices.isolation import DYNAMIC, PARTITIONED, SHARED
-from karpool.model.devices.node_devices import labelled_devices, model_name, plugin_of
+from karpool.model.devices.node_devices import labelled_devices, model_name, plugin_of, plugin_order
 from karpool.model.devices.partitions import PARTITIONS, written_partitions
 from karpool.model.devices.pod_requests import assigned_devices
 from karpool.model.devices.request import DeviceDemand
@@ -280,12 +280,12 @@ def _uses(
         names = {device.name for device in devices}
         if any(not _is_told(holding, names) for holding in held.values()):
             return [replace(use, closed=True) for use in uses]
-    # A plugin does not say which devices it gave away: the last that nobody holds a share of.
-    for position in range(len(uses) - 1, -1, -1):
-        if given_away > 0 and not uses[position].holders:
-            uses[position] = replace(uses[position], closed=True)
-            given_away -= 1
-    return [replace(use, closed=True) for use in uses] if given_away > 0 else uses
+    if not given_away:
+        return uses
+    busy = {use.device.name for use in uses if use.holders}
+    gone = set(plugin_order([use.device.name for use in uses], busy)[:given_away])
+    is_unclear = given_away > len(uses) - len(busy)
+    return [replace(use, closed=True) if is_unclear or use.device.name in gone else use for use in uses]
 
 
 def _is_told(holding: HeldDevices, devices: set[str]) -> bool:

@@ -37,8 +37,8 @@ def given_up(
         failures.failed(pool, cause, now, f"{name} was given up after {int(age)} s without a node")
 
 
-def _at(found: Condition, now: float) -> float:
-    at = moment(found.last_transition_time)
+def _at(reached: Condition, now: float) -> float:
+    at = moment(reached.last_transition_time)
     return now if at is None else at
 
 

@@ -183,18 +183,18 @@ class LaunchFailures:
             active.append(late)
         return max(active, key=lambda failure: (failure.until, failure.cause), default=None)
 
-    def _late(self, known: _Pool, pool: str, since: float, now: float) -> LaunchFailure | None:
+    def _late(self, history: _Pool, pool: str, since: float, now: float) -> LaunchFailure | None:
         """Pods wait, and nothing is launched for them."""
-        begun, until = self._late_turn(known, since, now)
+        begun, until = self._late_turn(history, since, now)
         if not begun <= now < until:
             return None
         message = f"pods that it should serve have waited for {int(now - since)} s without a new claim"
         return LaunchFailure(LaunchReason.PODS_WAITING, message, begun, until, pool)
 
-    def _late_turn(self, known: _Pool, since: float, now: float) -> tuple[float, float]:
+    def _late_turn(self, history: _Pool, since: float, now: float) -> tuple[float, float]:
         """The last time out that has begun, else the first: so long to deliver, so long out, in turns. Each
         turn that brought nothing doubles the time out."""
-        begun = max(since, known.claimed, known.succeeded, known.changed) + self._threshold
+        begun = max(since, history.claimed, history.succeeded, history.changed) + self._threshold
         wait, longest = self._recovery, self._recovery * 2**_DOUBLINGS
         while wait < longest and (after := begun + wait + self._threshold) <= now:
             begun, wait = after, wait * 2
@@ -248,10 +248,10 @@ class LaunchFailures:
 
     # Inside
 
-    def _reset_of(self, offer: OfferingKey, known: _Offering) -> float:
-        pool = self._pools.get(known.fault.pool)
+    def _reset_of(self, offer: OfferingKey, offering: _Offering) -> float:
+        pool = self._pools.get(offering.fault.pool)
         changed = pool.changed if pool is not None else NEVER
-        return max(known.succeeded, self._successes.get(offer, NEVER), changed)
+        return max(offering.succeeded, self._successes.get(offer, NEVER), changed)
 
     def _until(self, moments: Sequence[float], reset: float) -> float:
         """When it may be tried again: each try that failed doubled the wait."""

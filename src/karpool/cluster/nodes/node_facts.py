@@ -46,17 +46,17 @@ class SharedValues:
         self._amounts: dict[frozenset[tuple[str, str | int | float]], QuantityMap] = {}
         self._values: dict[Hashable, Hashable] = {}
 
-    def amounts(self, given: QuantityMap | None) -> QuantityMap:
-        if not given:
+    def amounts(self, quantities: QuantityMap | None) -> QuantityMap:
+        if not quantities:
             return _NO_AMOUNTS
         if len(self._amounts) > _SHARED_MAX:
             self._amounts.clear()
-        return self._amounts.setdefault(frozenset(given.items()), given)
+        return self._amounts.setdefault(frozenset(quantities.items()), quantities)
 
-    def value(self, given: _Value) -> _Value:
+    def value(self, content: _Value) -> _Value:
         if len(self._values) > _SHARED_MAX:
             self._values.clear()
-        return self._values.setdefault(given, given)  # type: ignore[return-value]
+        return self._values.setdefault(content, content)  # type: ignore[return-value]
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
@@ -179,5 +179,5 @@ def claim_facts(claim: NodeClaim, shared: SharedValues | None = None) -> ClaimFa
     )
 
 
-def _since(found: Condition | None) -> float | None:
-    return None if found is None else moment(found.last_transition_time) or 0.0
+def _since(state: Condition | None) -> float | None:
+    return None if state is None else moment(state.last_transition_time) or 0.0

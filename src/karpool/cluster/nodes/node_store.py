@@ -40,10 +40,10 @@ _USUAL_LABELS = (
 class _LabelColumn:
     """One label as codes, follows the nodes once somebody has asked for it."""
 
-    def __init__(self, known: LabelCodes) -> None:
-        self.codes = Column(np.int32, -1, len(known.codes))
-        self.codes.writable(len(known.codes))[: len(known.codes)] = known.codes
-        self.values = list(known.values)
+    def __init__(self, codes: LabelCodes) -> None:
+        self.codes = Column(np.int32, -1, len(codes.codes))
+        self.codes.writable(len(codes.codes))[: len(codes.codes)] = codes.codes
+        self.values = list(codes.values)
         self._code_of = {value: code for code, value in enumerate(self.values)}
 
     def put(self, row: int, value: str | None) -> None:

@@ -139,16 +139,16 @@ def _failed(plugin: str, error: Exception) -> Estimate:
     return Estimate(CANNOT_TELL, EstimateCode.UNKNOWN, (f"{plugin} raised {type(error).__name__}",))
 
 
-def _checked(plugin: str, found: Any) -> Estimate:
+def _checked(plugin: str, estimate: Any) -> Estimate:
     if (
-        not isinstance(found, Estimate)
-        or not isinstance(found.value, int)
-        or found.code not in tuple(EstimateCode)
+        not isinstance(estimate, Estimate)
+        or not isinstance(estimate.value, int)
+        or estimate.code not in tuple(EstimateCode)
     ):
         log.error("plugin returned something else than an estimate", plugin=plugin)
-        reason = f"{plugin} returned {type(found).__name__}, not an estimate"
+        reason = f"{plugin} returned {type(estimate).__name__}, not an estimate"
         return Estimate(CANNOT_TELL, EstimateCode.UNKNOWN, (reason,))
-    return found
+    return estimate
 
 
 A = TypeVar("A")

@@ -155,16 +155,16 @@ def known(plugins: Sequence[str]) -> set[str]:
     return known_plugins(plugins, ENTRY_POINTS, IN_TREE)
 
 
-def chosen(plugins: Sequence[str], providers: Sequence[str], known: Collection[str]) -> list[str]:
+def chosen(plugins: Sequence[str], providers: Sequence[str], names: Collection[str]) -> list[str]:
     """The names that a `--plugins` list enables; raises Invalid for one that nobody knows.
 
     `*` is every plugin there is, `-Name` takes one out. Without a list, or with only names to take
     out, it is what Karmada runs. Naming a capacity provider enables the plugin that asks it.
     """
-    wanted, unwanted = chosen_plugins(plugins, known)
+    wanted, unwanted = chosen_plugins(plugins, names)
     enabled: list[str] = []
     for name in wanted or BY_DEFAULT:
-        enabled += sorted(known) if name == "*" else [name]
+        enabled += sorted(names) if name == "*" else [name]
     if providers:
         enabled.append(node_autoscaler.NAME)
     return [name for name in dict.fromkeys(enabled) if name not in unwanted]

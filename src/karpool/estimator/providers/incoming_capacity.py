@@ -44,7 +44,7 @@ def serve_pending(
     new: NewNodeCapacity,
     filling: NodeFilling,
     usage: Usage,
-    wanted: Sequence[PendingDemand],
+    pending: Sequence[PendingDemand],
     failures: LaunchFailures,
     *,
     now: float,
@@ -59,7 +59,7 @@ def serve_pending(
     waiting: dict[str, float] = {}
     left: list[tuple[PendingDemand, int]] = []
     failures.waiting({})
-    for demand in wanted:
+    for demand in pending:
         rest = demand.pods - filling.place(Group(demand.shape, demand.pods))
         if rest:
             left.append((demand, rest))

@@ -87,11 +87,11 @@ class _Moment:
 
     def is_of(self, snapshot: Snapshot) -> bool:
         """Pods that have their node do not matter, unless some wait, or nodes come or go."""
-        known = self.snapshot
-        if known.facts is not snapshot.facts or known.waiting is not snapshot.waiting:
+        before = self.snapshot
+        if before.facts is not snapshot.facts or before.waiting is not snapshot.waiting:
             return False
         busy = snapshot.waiting or snapshot.leaving or snapshot.facts.claims or snapshot.facts.starting
-        return not busy or known.room is snapshot.room
+        return not busy or before.room is snapshot.room
 
 
 class KarpenterProvider:
@@ -232,10 +232,10 @@ class KarpenterProvider:
         return ProviderState(new.capacity, launched, rows, hoped, plan, failed, probe=probe)
 
     def _compiled(
-        self, snapshot: Snapshot, stock: tuple[StockOut, ...], known: "_Compiled | None"
+        self, snapshot: Snapshot, stock: tuple[StockOut, ...], latest: "_Compiled | None"
     ) -> "_Compiled":
-        if known is not None and known.is_of(snapshot, stock):
-            return known
+        if latest is not None and latest.is_of(snapshot, stock):
+            return latest
         new = NewNodeCapacity(
             list(snapshot.pools.values()),
             snapshot.offerings,

@@ -79,10 +79,10 @@ def potential(limits: QuantityMap | None, used: Mapping[str, int], request: Mapp
     return min((UNLIMITED, *fits)) if fits else 0
 
 
-def _millis(given: QuantityMap | None) -> dict[str, int]:
+def _millis(quantities: QuantityMap | None) -> dict[str, int]:
     """In thousandths; what is not a quantity in text is passed over, as there."""
     millis: dict[str, int] = {}
-    for name, text in (given or {}).items():
+    for name, text in (quantities or {}).items():
         if isinstance(text, str):
             try:
                 millis[name] = quantity.milli_value(text)

@@ -75,8 +75,8 @@ def read(message: pb.ExplainRequest) -> tuple[EstimateRequest, bool]:
     return ReplicasRequest(message.cluster, requirements, assumed), False
 
 
-def write(found: EstimateExplanation) -> pb.ExplainResponse:
-    outcome = found.outcome
+def write(explanation: EstimateExplanation) -> pb.ExplainResponse:
+    outcome = explanation.outcome
     return pb.ExplainResponse(
         answer=saturated(outcome.answer),
         code=outcome.code.value,
@@ -108,8 +108,8 @@ def write(found: EstimateExplanation) -> pb.ExplainResponse:
                 nodes=refusal.count,
                 resolvable=refusal.resolvable,
             )
-            for refusal in found.refusals
+            for refusal in explanation.refusals
         ],
-        state_version=found.state_version,
-        unseen=found.unseen,
+        state_version=explanation.state_version,
+        unseen=explanation.unseen,
     )

@@ -79,7 +79,7 @@ def newest_replica_set(
         and selector.matches(pod_controller.labels)
         and _controls(deployment, controller_of(pod_controller.metadata))
     ]
-    owned.sort(key=lambda each: (each.metadata.creation_timestamp or "", each.name))
+    owned.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.name))
     return next(
         (controller for controller in owned if comparable_template(controller.spec.template) == newest), None
     )
@@ -107,8 +107,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _amounts(given: Quantities) -> Mapping[str, Any]:
-    return {name: _amount(text) for name, text in given.items()}
+def _amounts(quantities: Quantities) -> Mapping[str, Any]:
+    return {name: _amount(text) for name, text in quantities.items()}
 
 
 def _amount(text: Any) -> Any:

@@ -112,7 +112,7 @@ class GpuDemand:
 def by_key(items: Iterable[WaitingWorker]) -> dict[DemandKey, tuple[WaitingWorker, ...]]:
     """Grouped, each group in the order in which it is served."""
     groups: dict[DemandKey, list[WaitingWorker]] = {}
-    for item in sorted(items, key=lambda each: each.rank):
+    for item in sorted(items, key=lambda worker: worker.rank):
         groups.setdefault(key_of(item), []).append(item)
     return {key: tuple(group) for key, group in groups.items()}
 

@@ -136,7 +136,7 @@ def _furthest_behind(record: ScaleUpRecord, before: ScaleUpRecord | None) -> Sca
         return state
     if before.state in _BACK and state is ScaleUpState.READY:
         return state
-    return max(before.state, state, key=lambda each: each.place)
+    return max(before.state, state, key=lambda stage: stage.place)
 
 
 def _create(deciding: StepState, name: str) -> None:

@@ -81,7 +81,7 @@ def _about(record: ScaleUpRecord, demand: GpuDemand) -> tuple[WaitReason, str]:
         case ScaleUpState.REJECTED:
             return WaitReason.REJECTED, f"{prefix}: no candidate can serve it ({record.message})"
         case _ if record.active_units:
-            unit = max(record.active_units, key=lambda each: (each.stage.place, -each.index))
+            unit = max(record.active_units, key=lambda active: (active.stage.place, -active.index))
             return _OF_STAGE[unit.stage], f"{prefix}: {_words(record, unit, demand)}"
         case _:
             return WaitReason.WAITING, f"{prefix}: {record.state.value}, {record.waiting} waiting"

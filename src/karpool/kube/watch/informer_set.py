@@ -92,12 +92,12 @@ class InformerSet:
     """All of them together."""
 
     def __init__(
-        self, client: Client, wanted: Iterable[WatchedKind[Any]], *, page_size: int = PAGE_SIZE
+        self, client: Client, kinds: Iterable[WatchedKind[Any]], *, page_size: int = PAGE_SIZE
     ) -> None:
         self.clock = client.clock
         self._name = client.name
         self._was_ready = False
-        self._followers = followers(client, wanted, page_size=page_size)
+        self._followers = followers(client, kinds, page_size=page_size)
 
     @property
     def informers(self) -> Iterator[Informer[Any]]:

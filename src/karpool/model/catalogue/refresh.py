@@ -134,12 +134,13 @@ def _refreshed_type(
     offered = {(offering.zone, offering.capacity_type): offering for offering in instance_type.offerings}
     # A newer price does not bring a type to zones where it is not sold, nor back to where it is retired.
     sold = {offering.zone: offering.available for offering in instance_type.offerings}
-    for price in sorted(prices, key=lambda each: bool(each.zone)):  # a zone's own price comes last and wins
+    # A zone's own price comes last and wins.
+    for price in sorted(prices, key=lambda entry: bool(entry.zone)):
         kind, now = price.capacity_type, price.price_per_hour
         zones = [price.zone] if price.zone else list(sold or catalogue.zones)
         zones = [zone for zone in zones if zone in catalogue.zones]
         before = [offered[zone, kind].price_per_hour if (zone, kind) in offered else None for zone in zones]
-        if (old := next((each for each in before if each != now), now)) != now:
+        if (old := next((earlier for earlier in before if earlier != now), now)) != now:
             changes.append(ChangedPrice(instance_type.name, kind, old, now))
         for zone in zones:
             offering = offered.get((zone, kind))

@@ -41,19 +41,19 @@ def optional_of(value: CelType) -> CelType:
     return CelType("optional", (value,))
 
 
-def accepts(wanted: CelType, actual: CelType, bound: Bindings) -> bool:
+def accepts(expected: CelType, actual: CelType, bound: Bindings) -> bool:
     """Whether a value of one type may stand where another is declared; parameters are bound on the way."""
-    if wanted.name == "parameter":
-        earlier = bound.get(wanted)
+    if expected.name == "parameter":
+        earlier = bound.get(expected)
         if earlier is None or (earlier.is_open and not actual.is_open):
-            bound[wanted] = actual
+            bound[expected] = actual
             return True
         return accepts(earlier, actual, bound) or accepts(actual, earlier, bound)
-    if wanted.is_open or actual.is_open:
+    if expected.is_open or actual.is_open:
         return True
-    if wanted.name != actual.name or len(wanted.arguments) != len(actual.arguments):
+    if expected.name != actual.name or len(expected.arguments) != len(actual.arguments):
         return False
-    return all(map(lambda one, other: accepts(one, other, bound), wanted.arguments, actual.arguments))
+    return all(map(lambda one, other: accepts(one, other, bound), expected.arguments, actual.arguments))
 
 
 def resolved(declared: CelType, bound: Bindings) -> CelType:

@@ -323,7 +323,7 @@ class Contract:
         """The commitments that a machine draws from, by position, and how much it takes of each."""
         drawing = self._drawing.get(kind)
         if drawing is None:
-            pairs = ((index, each.draws(kind)) for index, each in enumerate(self.commitments))
+            pairs = ((index, commitment.draws(kind)) for index, commitment in enumerate(self.commitments))
             drawing = self._drawing[kind] = tuple((index, needs) for index, needs in pairs if needs > 0)
         return drawing
 

@@ -6,7 +6,7 @@ can have shares given out. Devices are there when the plugin offers them, not wh
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -157,24 +157,22 @@ def node_devices(
     others: int,
     busy: Collection[str],
 ) -> tuple[Device, ...]:
-    """`smart_pods` are uid and devices of ours on the node, `others` how many plain pods have taken.
-
-    Which devices a plugin gave away is not told; those that no worker has (`busy`) are assumed.
-    """
+    """`smart_pods` are uid and devices of ours on the node, `others` how many plain pods have taken; workers
+    have shares of those that are `busy`."""
     devices = labelled_devices(name, labels, offered, registers)
-    used = _uses([device.name for device in devices], smart_pods, others, busy)
-    return tuple(structs.replace(device, used_by=used.get(device.name, "")) for device in devices)
-
-
-def _uses(
-    names: list[str], smart_pods: Mapping[str, int], others: int, busy: Collection[str]
-) -> dict[str, str]:
-    """From the last device down, so that the first ones stay free for shares."""
-    free = [name for name in reversed(names) if name not in busy] + [name for name in names if name in busy]
     marks = [PLUGIN] * others
     for uid, gpus in sorted(smart_pods.items()):
         marks += [f"{SMART_POD_USE}{uid}"] * gpus
-    return dict(zip(free, marks, strict=False))
+    given_away = plugin_order([device.name for device in devices], busy)
+    used = dict(zip(given_away, marks, strict=False))
+    return tuple(structs.replace(device, used_by=used.get(device.name, "")) for device in devices)
+
+
+def plugin_order(devices: Sequence[str], busy: Collection[str]) -> list[str]:
+    """In which order a plugin is assumed to give devices away whole, since it does not tell: from the last
+    down, so that the first ones stay free for shares, and those of which shares are given out at the end."""
+    free = [name for name in reversed(devices) if name not in busy]
+    return free + [name for name in devices if name in busy]
 
 
 def type_yield(instance_type: InstanceType, resource: str) -> NodeYield:
@@ -215,7 +213,7 @@ def smallest_yield(yields: Collection[NodeYield]) -> NodeYield:
 
 
 def _required(labels: Requirements, key: re.Pattern[str]) -> str:
-    values = next((wanted for name, wanted in labels.items() if key.match(name)), None)
+    values = next((value_set for name, value_set in labels.items() if key.match(name)), None)
     if values is None or values.complement or len(values.values) != 1:
         return ""
     return next(iter(values.values))

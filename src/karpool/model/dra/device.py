@@ -78,8 +78,8 @@ class NodePlace:
 
 
 def _matches(term: NodeTerm, name: str, labels: Labels) -> bool:
-    return all(wanted.admits(labels.get(key)) for key, wanted in term.labels) and all(
-        wanted.admits(name if key == _NAME_FIELD else "") for key, wanted in term.fields
+    return all(value_set.admits(labels.get(key)) for key, value_set in term.labels) and all(
+        value_set.admits(name if key == _NAME_FIELD else "") for key, value_set in term.fields
     )
 
 

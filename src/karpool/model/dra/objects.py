@@ -122,8 +122,8 @@ def _concerns(rule: DeviceTaintRule, device: DeviceId) -> bool:
     """A rule without a selector concerns no device; an empty selector all of them."""
     chosen = rule.spec.device_selector
     return chosen is not None and all(
-        wanted is None or wanted == have
-        for wanted, have in (
+        asked is None or asked == have
+        for asked, have in (
             (chosen.driver, device.driver),
             (chosen.pool, device.pool),
             (chosen.device, device.device),

@@ -75,16 +75,16 @@ def attributes_read(text: str) -> frozenset[str] | None:
     except (CelCompileError, RecursionError):
         return frozenset()  # it is refused, whatever the device
     names: set[str] = set()
-    known: set[int] = set()  # places where a map of devices' values is only a step to one of them
+    map_places: set[int] = set()  # places where a map of devices' values is only a step to one of them
     for expr in walk(tree):
         if expr.op in ("select", ".?select") and _is_domain(expr.args[0]):
             names.add(expr.value)
-            known.add(id(expr.args[0]))
-            known.add(id(expr.args[0].args[0]))
+            map_places.add(id(expr.args[0]))
+            map_places.add(id(expr.args[0].args[0]))
     for expr in walk(tree):
         whole = expr.op == "name" and expr.value == "device"
         in_full = _is_domain(expr) or (expr.op == "select" and expr.value in ("attributes", "capacity"))
-        if in_full and id(expr) not in known:
+        if in_full and id(expr) not in map_places:
             return None
         if whole and not any(id(expr) == id(outer.args[0]) for outer in walk(tree) if outer.op == "select"):
             return None

@@ -70,13 +70,13 @@ class CompiledOverlay:
 
     def offerings(self, pool: str, pool_labels: Labels, candidate: InstanceType) -> Iterator[Offering]:
         """Those of a type in a pool that it is about; none: it is not about the type."""
-        for key, wanted in self.requirements.items():
+        for key, values in self.requirements.items():
             fixed = {NODEPOOL: pool, INSTANCE_TYPE: candidate.name}.get(key, pool_labels.get(key))
             offered = candidate.requirements.get(key)
             if fixed is not None:
                 only = ValueSet(frozenset((fixed,)))
                 offered = only if offered is None else only & offered
-            if not (wanted.admits_absence if offered is None else offered.intersects(wanted)):
+            if not (values.admits_absence if offered is None else offered.intersects(values)):
                 return
         zones, kinds = self.requirements.get(ZONE), self.requirements.get(CAPACITY_TYPE)
         for offering in candidate.offerings:
@@ -132,19 +132,19 @@ def _price(spec: NodeOverlaySpec) -> PriceChange | None:
     return PriceChange(signed / 100.0 if share else signed, is_added=True, is_share=share)
 
 
-def _capacity(given: QuantityMap) -> Resources:
-    for name in given:
+def _capacity(quantities: QuantityMap) -> Resources:
+    for name in quantities:
         if name in _OF_THE_MACHINE:
             raise Invalid(
-                f"spec.capacity.{name}", given[name], "cannot be overlaid; only extended resources can"
+                f"spec.capacity.{name}", quantities[name], "cannot be overlaid; only extended resources can"
             )
     try:
-        capacity = resources.parse(given)
+        capacity = resources.parse(quantities)
     except Invalid as error:
         raise error.at("spec.capacity") from None
     for name, units in capacity.items():
         if units < 0:
-            raise Invalid(f"spec.capacity.{name}", given[name], "must not be negative")
+            raise Invalid(f"spec.capacity.{name}", quantities[name], "must not be negative")
     return capacity
 
 
@@ -187,19 +187,19 @@ def evaluated(
     overlays: Iterable[CompiledOverlay], pools: Mapping[str, Labels], types: Iterable[InstanceType]
 ) -> OverlaidTypes:
     """Of all pools together: an overlay that contradicts another in one of them counts in none."""
-    found, closed, known = _Evaluation(), dict[str, str](), list(types)
+    evaluation, closed, instance_types = _Evaluation(), dict[str, str](), list(types)
     by_name = sorted(overlays, key=lambda overlay: overlay.name, reverse=True)
     for overlay in sorted(by_name, key=lambda overlay: -overlay.weight):
         about = {
             (pool, candidate.name): offerings
             for pool, labels in pools.items()
-            for candidate in known
+            for candidate in instance_types
             if (offerings := tuple(overlay.offerings(pool, labels, candidate)))
         }
         rivals = {
             key[0]: rival
             for key, offerings in about.items()
-            for rival in found.rivals(overlay, key, offerings)
+            for rival in evaluation.rivals(overlay, key, offerings)
         }
         for pool, rival in rivals.items():
             closed.setdefault(
@@ -208,8 +208,8 @@ def evaluated(
                 f"give one of them another spec.weight",
             )
         for key, offerings in about.items() if not rivals else ():
-            found.add(overlay, key, offerings)
-    return OverlaidTypes(found.prices, found.capacity, closed)
+            evaluation.add(overlay, key, offerings)
+    return OverlaidTypes(evaluation.prices, evaluation.capacity, closed)
 
 
 _Key = tuple[str, str]  # pool, type
@@ -290,21 +290,21 @@ class NodeOverlays:
             else:
                 self._pools[name] = labels
 
-    def types(self, known: Mapping[str, InstanceType], version: int) -> OverlaidTypes:
+    def types(self, instance_types: Mapping[str, InstanceType], version: int) -> OverlaidTypes:
         """With the types of a catalogue of this version."""
         key = self.version, version
-        latest = self._latest.get(id(known))
-        if latest is None or latest[0] is not known or latest[1] != key:
-            effects = evaluated(self._overlays.values(), self._pools, known.values())
-            closed = {**self._touched(known), **effects.closed}
-            latest = self._latest[id(known)] = known, key, replace(effects, closed=closed)
+        latest = self._latest.get(id(instance_types))
+        if latest is None or latest[0] is not instance_types or latest[1] != key:
+            effects = evaluated(self._overlays.values(), self._pools, instance_types.values())
+            closed = {**self._touched(instance_types), **effects.closed}
+            latest = self._latest[id(instance_types)] = instance_types, key, replace(effects, closed=closed)
         return latest[2]
 
-    def _touched(self, known: Mapping[str, InstanceType]) -> dict[str, str]:
+    def _touched(self, instance_types: Mapping[str, InstanceType]) -> dict[str, str]:
         """Pools that an overlay which cannot be understood is about."""
         return {
             pool: f"NodeOverlay {name} cannot be understood: {self.problems[name]}"
             for name, overlay in self._broken.items()
             for pool, labels in self._pools.items()
-            if any(any(overlay.offerings(pool, labels, candidate)) for candidate in known.values())
+            if any(any(overlay.offerings(pool, labels, candidate)) for candidate in instance_types.values())
         }

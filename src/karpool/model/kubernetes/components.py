@@ -78,8 +78,8 @@ def _reader(obj: Object) -> _Reader | None:
 
 def _at_paths(obj: Object, paths: Sequence[TemplatePath]) -> list[WorkloadComponent]:
     components: list[WorkloadComponent] = []
-    for given in paths:
-        parent_path, _, last = given.path.rpartition(".")
+    for written_path in paths:
+        parent_path, _, last = written_path.path.rpartition(".")
         for name, parent, path in _walk(obj, parent_path.split(".") if parent_path else [], "", ""):
             shown = f"{path}.{last}" if path else last
             template = parent.get(last)
@@ -87,9 +87,11 @@ def _at_paths(obj: Object, paths: Sequence[TemplatePath]) -> list[WorkloadCompon
                 raise Invalid(f"{shown}.spec", template.get("spec"), "is missing: there is no pod template")
             pod = pod_of_template(obj, template, shown)
             replicas = (
-                count_in(parent, given.replicas, given.default, path) if given.replicas else given.default
+                count_in(parent, written_path.replicas, written_path.default, path)
+                if written_path.replicas
+                else written_path.default
             )
-            components.append(WorkloadComponent(given.name or name or last.lower(), pod, replicas))
+            components.append(WorkloadComponent(written_path.name or name or last.lower(), pod, replicas))
     return components
 
 

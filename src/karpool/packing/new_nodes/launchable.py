@@ -56,9 +56,9 @@ class LaunchablePool:
             [self.offer.capacity(name) for name in self.limited], dtype=np.int64
         ).reshape(len(self.limited), len(self.offer.types))
         self._min_values = [
-            (wanted.min_values, *self._values(key))
-            for key, wanted in self.offer.requirements.items()
-            if wanted.min_values
+            (value_set.min_values, *self._values(key))
+            for key, value_set in self.offer.requirements.items()
+            if value_set.min_values
         ]
 
     def _running(self, narrowing: Narrowing, number: int, shape: PodShape) -> Bools:
@@ -140,7 +140,7 @@ class LaunchablePool:
 
     def without_ports(self, ports: frozenset[HostPort]) -> Bools | None:
         """The types on which no daemon holds one of these host ports; None: all of them."""
-        held = [runs for wanted, runs in self._ports if ports_conflict(wanted, ports)]
+        held = [runs for taken, runs in self._ports if ports_conflict(taken, ports)]
         return ~np.logical_or.reduce(held) if held else None
 
     def within_limits(self, spare: Int64s | None = None) -> Bools | None:

@@ -29,12 +29,12 @@ def merged(parts: Iterable[Requirements]) -> dict[str, ValueSet] | None:
     """All of them at once; None when two contradict each other."""
     result: dict[str, ValueSet] = {}
     for part in parts:
-        for key, wanted in part.items():
+        for key, value_set in part.items():
             have = result.get(key)
             if have is None:
-                result[key] = wanted
-            elif have.intersects(wanted):
-                result[key] = have & wanted
+                result[key] = value_set
+            elif have.intersects(value_set):
+                result[key] = have & value_set
             else:
                 return None
     return result
@@ -42,10 +42,10 @@ def merged(parts: Iterable[Requirements]) -> dict[str, ValueSet] | None:
 
 def term_requirements(term: NodeTerm) -> dict[str, ValueSet] | None:
     """A node affinity term asked of a node that has no name yet; None when no new node can match."""
-    for key, wanted in term.fields:
-        if not (wanted.complement if key == "metadata.name" else "" in wanted):
+    for key, value_set in term.fields:
+        if not (value_set.complement if key == "metadata.name" else "" in value_set):
             return None
-    return merged({canonical_key(key): wanted} for key, wanted in term.labels)
+    return merged({canonical_key(key): value_set} for key, value_set in term.labels)
 
 
 @dataclass(slots=True, eq=False)
@@ -184,17 +184,19 @@ class Narrowing:
             self._reachable[wants] = mask
         return mask
 
-    def _narrowed(self, state: NarrowedNode, wanted: Requirements) -> int:
-        result = self.narrowed(state.pool, state.requirements, wanted)
+    def _narrowed(self, state: NarrowedNode, requirements: Requirements) -> int:
+        result = self.narrowed(state.pool, state.requirements, requirements)
         if isinstance(result, str):
             return UNREACHABLE
         number = self._number(state.pool, result)
         return number if self.states[number].types.any() else UNREACHABLE
 
-    def narrowed(self, pool: int, have: Requirements, wanted: Requirements) -> dict[str, ValueSet] | str:
+    def narrowed(
+        self, pool: int, have: Requirements, requirements: Requirements
+    ) -> dict[str, ValueSet] | str:
         """The requirements together, or the key on which they cannot be."""
         result = dict(have)
-        for key, values in wanted.items():
+        for key, values in requirements.items():
             if key == HOSTNAME:
                 if not values.complement:  # a new node has a name, but not one that anyone can ask for
                     return key
@@ -364,7 +366,7 @@ def _picked(names: Sequence[str], mask: Bools) -> set[str]:
 
 
 def _type_values(
-    offer: PoolOfferings, types: Bools, key: str, wanted: ValueSet | None
+    offer: PoolOfferings, types: Bools, key: str, value_set: ValueSet | None
 ) -> tuple[set[str], bool]:
     values: set[str] = set()
     may_lack = False
@@ -374,4 +376,4 @@ def _type_values(
             may_lack = True
         else:
             values |= label.values
-    return {value for value in values if wanted is None or value in wanted}, may_lack
+    return {value for value in values if value_set is None or value in value_set}, may_lack

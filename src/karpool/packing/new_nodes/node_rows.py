@@ -31,16 +31,16 @@ class HeldPorts:
 
     def hold(self, row: int, ports: frozenset[HostPort]) -> None:
         self._held.setdefault(row, set()).update(ports)
-        for wanted, rows in self._closed.items():
-            if ports_conflict(ports, wanted):
+        for asked, rows in self._closed.items():
+            if ports_conflict(ports, asked):
                 rows.add(row)
 
-    def closed(self, wanted: frozenset[HostPort]) -> list[int]:
+    def closed(self, ports: frozenset[HostPort]) -> list[int]:
         """Rows on which one of these ports is taken."""
-        rows = self._closed.get(wanted)
+        rows = self._closed.get(ports)
         if rows is None:
-            rows = {row for row, held in self._held.items() if ports_conflict(held, wanted)}
-            self._closed[wanted] = rows
+            rows = {row for row, held in self._held.items() if ports_conflict(held, ports)}
+            self._closed[ports] = rows
         return sorted(rows)
 
 

@@ -58,18 +58,18 @@ class PoolOfferings:
         self._read_offerings()
 
     def _admits(self, candidate: InstanceType) -> bool:
-        for key, wanted in self.requirements.items():
-            if key not in OFFERING_KEYS and not self._type_admits(candidate, key, wanted):
+        for key, value_set in self.requirements.items():
+            if key not in OFFERING_KEYS and not self._type_admits(candidate, key, value_set):
                 self.refused[key] = self.refused.get(key, 0) + 1
                 return False
         return True
 
-    def _type_admits(self, candidate: InstanceType, key: str, wanted: ValueSet) -> bool:
+    def _type_admits(self, candidate: InstanceType, key: str, value_set: ValueSet) -> bool:
         offered = self.label_of(candidate, key)
         if offered is not None:
-            return offered.intersects(wanted)
+            return offered.intersects(value_set)
         # Other types have this label, so a node of this one would lack it.
-        return key not in self.label_keys or wanted.admits_absence
+        return key not in self.label_keys or value_set.admits_absence
 
     @staticmethod
     def label_of(candidate: InstanceType, key: str) -> ValueSet | None:
@@ -115,15 +115,15 @@ class PoolOfferings:
             stock[picked] = False
         return stock
 
-    def admitting(self, key: str, wanted: ValueSet) -> Bools:
+    def admitting(self, key: str, value_set: ValueSet) -> Bools:
         """The types whose value of a label can be a wanted one."""
-        mask = self._masks.get((key, wanted))
+        mask = self._masks.get((key, value_set))
         if mask is None:
             mask = np.array(
-                [self._type_admits(instance_type, key, wanted) for instance_type in self.types],
+                [self._type_admits(instance_type, key, value_set) for instance_type in self.types],
                 dtype=np.bool_,
             )
-            self._masks[key, wanted] = mask
+            self._masks[key, value_set] = mask
         return mask
 
     def allocatable(self, resource: str) -> Int64s:

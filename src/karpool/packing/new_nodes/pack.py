@@ -287,12 +287,12 @@ class _Packer:
                 return True
         return False
 
-    def _new_row(self, number: int, found: Fit, within: Bools | None) -> int:
+    def _new_row(self, number: int, fit: Fit, within: Bools | None) -> int:
         launch, rows = self._launch[number], self._rows
         host = NOWHERE
         if HOSTNAME in self._topology.axes:
             host = self._topology.axis(HOSTNAME).code(f"\0{rows.n}")
-        state, types = found
+        state, types = fit
         reserved = launch.reserve(state.cheapest_of(types) if self._exact else types)
         launch.take_node()
         return rows.add(number, host, None if self._exact else within, reserved)

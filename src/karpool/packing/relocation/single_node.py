@@ -164,7 +164,7 @@ class SingleNodePacker:
 
         `within`: only nodes in the zones, and of the capacity types, that these requirements allow.
         """
-        places = {key: wanted for key, wanted in (within or {}).items() if key in OFFERING_KEYS}
+        places = {key: value_set for key, value_set in (within or {}).items() if key in OFFERING_KEYS}
         ports: set[HostPort] = set()
         need: Int64s = np.zeros(len(self.resources), dtype=np.int64)
         for shape, count in pods.items():
@@ -222,8 +222,8 @@ class SingleNodePacker:
     def _pinned(self, state: NarrowedNode) -> NarrowedNode | None:
         return self._narrowed_to(state, _SPOT)
 
-    def _narrowed_to(self, state: NarrowedNode, wanted: Requirements) -> NarrowedNode | None:
-        number = self._narrowing.step(state.number, self._narrowing.want(wanted))
+    def _narrowed_to(self, state: NarrowedNode, requirements: Requirements) -> NarrowedNode | None:
+        number = self._narrowing.step(state.number, self._narrowing.want(requirements))
         return None if number == UNREACHABLE else self._narrowing.states[number]
 
     def _state(self, pool: int, classes: frozenset[int]) -> NarrowedNode | None:

@@ -56,18 +56,18 @@ class LabelCodes:
     codes: Int32s
     values: Sequence[str]
 
-    def select(self, wanted: ValueSet) -> Bools:
+    def select(self, value_set: ValueSet) -> Bools:
         """The nodes whose value, or lack of one, is admitted; each distinct value is looked at once."""
         by_code = np.empty(len(self.values) + 1, dtype=np.bool_)
-        if wanted.at_least is None and wanted.at_most is None and len(wanted.values) <= _FEW:
+        if value_set.at_least is None and value_set.at_most is None and len(value_set.values) <= _FEW:
             # A scan in C per wanted value beats a question in Python per known value.
-            by_code[:] = wanted.complement
-            for value in wanted.values:
+            by_code[:] = value_set.complement
+            for value in value_set.values:
                 if value in self.values:
-                    by_code[self.values.index(value)] = not wanted.complement
+                    by_code[self.values.index(value)] = not value_set.complement
         else:
-            by_code[:-1] = [value in wanted for value in self.values]
-        by_code[-1] = wanted.admits_absence
+            by_code[:-1] = [value in value_set for value in self.values]
+        by_code[-1] = value_set.admits_absence
         return by_code.take(self.codes)  # twice as fast as an index
 
 

@@ -216,14 +216,14 @@ class LocalRooms:
         self._reported[copy.name] = after
         return freed
 
-    def _follow_workloads(self, copy: CopiedCluster, wanted: set[WorkloadKey]) -> None:
+    def _follow_workloads(self, copy: CopiedCluster, workloads: set[WorkloadKey]) -> None:
         followed = self._followed.get(copy.name, set())
-        if wanted == followed:
+        if workloads == followed:
             return
-        for workload in followed - wanted:
+        for workload in followed - workloads:
             copy.workloads.pop(workload, None)
-        self._followed[copy.name] = wanted
-        self.follow(copy.name, sorted(wanted - followed), sorted(followed - wanted))
+        self._followed[copy.name] = workloads
+        self.follow(copy.name, sorted(workloads - followed), sorted(followed - workloads))
 
 
 _NOTHING_FREED: Freed = set()

@@ -185,21 +185,21 @@ class ClusterSummaryWriter:
             self._estimators.keep(self._clusters)
 
     async def _keep(self, name: str) -> None:
-        known: CapacitySummary | None = None
+        latest: CapacitySummary | None = None
         heard_at = asked_at = self._clock.monotonic()
         written: DesiredSummary | None = None
         while True:
             self._seen[name].clear()
             now = self._clock.monotonic()
-            if known is None or now - asked_at >= self._settings.interval_seconds:
+            if latest is None or now - asked_at >= self._settings.interval_seconds:
                 asked_at = now
                 capacity = await self._ask(name)
                 if capacity is not None:
-                    known, heard_at = capacity, self._clock.monotonic()
-            if known is not None:
+                    latest, heard_at = capacity, self._clock.monotonic()
+            if latest is not None:
                 is_silent = self._clock.monotonic() - heard_at > self._settings.withdraw_seconds
                 self._metrics.withdrawn.labels(name).set(is_silent)
-                desired = DesiredSummary.of(known, with_potential=not is_silent)
+                desired = DesiredSummary.of(latest, with_potential=not is_silent)
                 if await self._write(name, desired, written):
                     written = desired
             await self._clock.sleep(PAUSE_SECONDS)
