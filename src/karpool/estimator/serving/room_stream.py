@@ -193,11 +193,11 @@ class _Stream:
             request = parse(pb.FollowRequest, data)
             for cluster in request.leave:
                 self._leave(cluster)
-            for subscription in request.rooms:
-                self._join(subscription)
+            for room in request.rooms:
+                self._join(room)
 
-    def _join(self, subscription: pb.RoomSubscription) -> None:
-        cluster = subscription.cluster
+    def _join(self, request: pb.RoomSubscription) -> None:
+        cluster = request.cluster
         room = self._streams.room(cluster)
         if room is None:
             self._unknown.append(cluster[:253])
@@ -205,17 +205,17 @@ class _Stream:
         subscription = self._subscriptions.get(cluster)
         if subscription is None or subscription.room is not room:
             subscription = self._subscriptions[cluster] = RoomSubscription(room)
-            state = room.sent_before(subscription.epoch, subscription.sequence)
+            state = room.sent_before(request.epoch, request.sequence)
             if state is not None:
                 subscription.sent.append(state)
-        elif subscription.anew:
+        elif request.anew:
             subscription.sent.clear()
             subscription.seen = None
             subscription.followed = dict.fromkeys(subscription.followed)
         subscription.follows += 1
-        for workload in map(workload_key, subscription.unfollow):
+        for workload in map(workload_key, request.unfollow):
             subscription.followed.pop(workload, None)
-        for workload in map(workload_key, subscription.follow):
+        for workload in map(workload_key, request.follow):
             subscription.followed.setdefault(workload, None)
         if len(subscription.followed) > WORKLOADS_MAX:
             raise MessageTooLarge(f"more than {WORKLOADS_MAX} workloads of {cluster[:253]} are followed")
