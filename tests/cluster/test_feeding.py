@@ -87,7 +87,8 @@ def test_pods_of_a_node_that_goes_and_comes_back_are_counted_again():
 def test_a_pod_that_has_ended_frees_its_room(phase):
     state = loaded(node("n"), pod("p", on="n"))
 
-    state.load([pod("p", on="n", phase=phase)], 0.0)
+    ended = decode(pod("p", on="n", phase=phase), Pod)
+    state.apply(kinds.PODS, [ObjectChange("MODIFIED", ObjectKey("default", "p"), ended)], 0.0)
 
     assert free(state, "n") == (4000, 10)
 
