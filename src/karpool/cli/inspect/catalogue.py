@@ -16,6 +16,7 @@ from karpool.kube.bounded_input import read_bounded
 from karpool.model import resources
 from karpool.model.catalogue.catalogue import Catalogue, InstanceType
 from karpool.model.catalogue.files import (
+    PROVIDERS,
     load_shipped,
     read_catalogue,
     shipped_provider,
@@ -44,9 +45,7 @@ def catalogue() -> None:
 
 
 @catalogue.command(epilog="Example: karpool catalogue regions --provider azure")
-@click.option(
-    "--provider", type=click.Choice(["aws", "azure", "gcp"]), help="Of this cloud only. Default: of all."
-)
+@click.option("--provider", type=click.Choice(PROVIDERS), help="Of this cloud only. Default: of all.")
 @with_options(StaticListingOptions, "listing")
 def regions(provider: str | None, listing: StaticListingOptions) -> None:
     """List the regions that prices are shipped for, their zones, and how old the prices are."""

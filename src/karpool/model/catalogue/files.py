@@ -43,7 +43,7 @@ PACKED = "karpool-packed-catalogue/1"
 READABLE = FORMAT
 
 MAGIC = b"karpool-catalogue/2\n"
-_PROVIDERS = ("aws", "azure", "gcp")
+PROVIDERS = ("aws", "azure", "gcp")
 _FILE_MAX = 64 * 2**20
 
 
@@ -156,7 +156,7 @@ def unknown_region(path: str, region: str) -> Invalid:
 
 @cache
 def _providers_by_region() -> dict[str, str]:
-    return {region: provider for provider in _PROVIDERS for region in sorted(_index(provider)[0].regions)}
+    return {region: provider for provider in PROVIDERS for region in sorted(_index(provider)[0].regions)}
 
 
 @cache

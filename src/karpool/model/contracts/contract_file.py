@@ -10,6 +10,7 @@ import msgspec
 
 from karpool.model import safe_yaml
 from karpool.model.catalogue.files import (
+    PROVIDERS,
     load_shipped,
     shipped_families,
     shipped_provider,
@@ -33,7 +34,6 @@ from karpool.model.contracts.contracted_prices import billed_kind
 from karpool.model.contracts.written_lines import line_of, refuse_doubled
 from karpool.model.contracts.written_machines import (
     CAPACITY_TYPES,
-    PROVIDERS,
     Amount,
     WrittenMachines,
     machines_of,

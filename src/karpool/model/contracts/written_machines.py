@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from karpool.model.catalogue.files import PROVIDERS
 from karpool.model.contracts.contract import BilledKind, Fleet
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import ON_DEMAND, RESERVED, SPOT
 from karpool.model.kubernetes.meta import Wire
 
-PROVIDERS = ("aws", "azure", "gcp")
 CAPACITY_TYPES = (ON_DEMAND, SPOT, RESERVED)
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
