@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from karpool.cluster.cluster_room import ClusterRoom
 from karpool.gpu.controller.allocator_state import AllocatorState, GpuNodeFacts, GpuWorker, View
@@ -51,7 +52,7 @@ def looked(cluster: ClusterRoom, *workers: GpuWorker, state: AllocatorState | No
 
 def device_of(node: str) -> Device:
     """As the cluster names it."""
-    return replace(devices_of(node, 1)[0], name=f"{node}-gpu-0")
+    return structs.replace(devices_of(node, 1)[0], name=f"{node}-gpu-0")
 
 
 def waiting(uid: str, shape: PodShape = SHAPE) -> GpuWorker:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from karpool.model.devices.amounts import NOTHING, DeviceAmount
 from karpool.model.devices.device import PENDING, RUNNING, Device
@@ -168,7 +169,7 @@ class ScoringColumns:
         row = self._row_of.get(device.name)
         if row is None:
             row = self._new_row(device)
-        elif replace(self.device(row), available=device.available) == device:
+        elif structs.replace(self.device(row), available=device.available) == device:
             self.devices[row] = (
                 device  # reports come often and mostly tell of amounts, which the ledger counts
             )

@@ -216,7 +216,7 @@ class AllocatorState:
             ready=node.ready,
             going=node.going,
             devices=tuple(
-                replace(
+                structs.replace(
                     device,
                     available=self.allocator.free(device.name),
                     partitions=self.allocator.ledger.partitions_on(device.name),
