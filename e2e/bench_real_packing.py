@@ -218,7 +218,7 @@ def _ours(pods: Sequence[Pod], pools: Sequence[CompiledPool], catalogue: Catalog
     return {
         "pods": len(pods),
         "nodes": len(packed.nodes),
-        "dollars_per_hour": packed.price_per_hour or 0.0,
+        "dollars_per_hour": sum(node.chosen.price_per_hour or 0.0 for node in packed.nodes),
         "planning_seconds": statistics.median(times),
     }
 
