@@ -99,6 +99,7 @@ NODE_FORMS: dict[str, dict[str, Any]] = {
     # NVIDIA's plugin with its feature discovery
     "whole": form(L40S, gpus(4), (4, {"nvidia.com/gpu": (4, "L40S", 46068, 1, "")})),
     "one-sick": form(L40S, gpus(3), (4, {"nvidia.com/gpu": (3, "L40S", 46068, 1, "")})),
+    "all-sick": form(L40S, gpus(0), (4, {})),
     "time-slices": form(
         {**SHARED_L40S, "nvidia.com/gpu.replicas": "5", "nvidia.com/gpu.sharing-strategy": "time-slicing"},
         gpus(20),

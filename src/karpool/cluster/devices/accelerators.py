@@ -5,7 +5,7 @@ describes it. Which device a plugin gave to a pod is not told by Kubernetes: the
 a share of are assumed, as everywhere in Karpool.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,13 +25,16 @@ from karpool.model.devices.inventory import (
     inventory_of,
 )
 from karpool.model.devices.node_devices import RESOURCES
+from karpool.model.dra.claim import AllocatedDevice
 from karpool.model.dra.device import DeviceId, DraDevice
 from karpool.model.kubernetes.pod_shape import PodShape
+from karpool.model.taints import untolerated
 from karpool.packing.dra.pod_claims import DraState
 from karpool.packing.dra.pools import BadPlace, DevicePool, NodeView
 
 TENSOR_FUSION, KAI = "tensor-fusion", "kai-scheduler"
-_GPU_DRIVERS = "gpu."  # gpu.nvidia.com, gpu.amd.com, gpu.intel.com
+# gpu.nvidia.com, gpu.amd.com, gpu.intel.com, gaudi.intel.com, neuron.aws.com, tpu.google.com
+_ACCELERATOR_DRIVERS = ("gpu.", "gaudi.", "neuron.", "tpu.")
 _DRA = " (DRA)"
 _UNCUT = "spx"  # AMD's word for a card in one part
 _NANOS = 10**9
@@ -114,7 +117,7 @@ def _of_node(
     node: NodeFacts, groups: Sequence[DeviceGroup], uses: Mapping[str, DeviceUse], pods: Pods
 ) -> Iterator[Accelerator]:
     described = [use for use in uses.values() if use.described]
-    yield from (_described(node.name, use, pods) for use in described)
+    yield from _described_devices(node.name, described, groups, pods)
     for group in groups:
         if described and group.resource in RESOURCES:
             continue  # the plugin counts the same devices
@@ -122,6 +125,20 @@ def _of_node(
             yield from (_registered(node.name, group, name, uses.get(name), pods) for name in group.names)
         else:
             yield from _counted(node, group, uses, pods)
+
+
+def _described_devices(
+    node: str, uses: Sequence[DeviceUse], groups: Sequence[DeviceGroup], pods: Pods
+) -> Iterator[Accelerator]:
+    """Which of those that are left to its plugin a pod has is not told: the first ones."""
+    plugin = next((group for group in groups if group.resource in RESOURCES), None)
+    holders = [] if plugin is None else sorted(_unit_holders(plugin, pods).items())
+    units = deque(key for key, number in holders for _ in range(min(number, len(uses))))
+    for use in uses:
+        device = _described(node, use, pods)
+        if units and device.handed_out_by == NVIDIA_PLUGIN:
+            device = replace(device, holders=(*device.holders, DeviceHolder(units.popleft(), 1)))
+        yield device
 
 
 def _described(node: str, use: DeviceUse, pods: Pods) -> Accelerator:
@@ -139,8 +156,13 @@ def _described(node: str, use: DeviceUse, pods: Pods) -> Accelerator:
         shareable=not by_plugin,
         holders=_share_holders(use, pods),
         free_units=0 if use.closed else None,
-        free_memory_bytes=0 if use.closed else use.left.vram_bytes,
+        free_memory_bytes=0 if use.closed else _left(use) if memory else None,
     )
+
+
+def _left(use: DeviceUse) -> int:
+    """Pods may hold more than there is."""
+    return max(use.left.vram_bytes, 0)
 
 
 def _registered(node: str, group: DeviceGroup, name: str, use: DeviceUse | None, pods: Pods) -> Accelerator:
@@ -153,7 +175,7 @@ def _registered(node: str, group: DeviceGroup, name: str, use: DeviceUse | None,
         blank,
         holders=holders,
         free_units=0 if use.closed else max((group.sharers_max or 1) - len(holders), 0),
-        free_memory_bytes=0 if use.closed else use.left.vram_bytes,
+        free_memory_bytes=0 if use.closed else _left(use),
     )
 
 
@@ -203,7 +225,7 @@ def _free_memory(device: Accelerator, use: DeviceUse | None, holders: Sequence[D
         return None
     if any(holder.units for holder in holders):
         return 0
-    return use.left.vram_bytes if use is not None and use.holders else device.memory_bytes
+    return _left(use) if use is not None and use.holders else device.memory_bytes
 
 
 def _share_holders(use: DeviceUse, pods: Pods) -> tuple[DeviceHolder, ...]:
@@ -242,7 +264,7 @@ def _published(node: NodeFacts, dra: DraState | None, problems: list[str]) -> li
     return [
         (device, _is_spent(device, pool, dra))
         for pool in pools
-        if pool.key[0].startswith(_GPU_DRIVERS)
+        if pool.key[0].startswith(_ACCELERATOR_DRIVERS)
         for device, slice_ in pool.candidates
         if (place := device.place if slice_.per_device else slice_.place) is not None
         and place.node == node.name
@@ -260,27 +282,31 @@ def _is_spent(device: DraDevice, pool: DevicePool, dra: DraState) -> bool:
     )
 
 
-def _claims_by_device(dra: DraState | None) -> dict[DeviceId, list[str]]:
-    holding: dict[DeviceId, list[str]] = defaultdict(list)
+_Claims = Mapping[DeviceId, Sequence[tuple[str, AllocatedDevice]]]
+
+
+def _claims_by_device(dra: DraState | None) -> _Claims:
+    holding: dict[DeviceId, list[tuple[str, AllocatedDevice]]] = defaultdict(list)
     for key, claim in sorted(dra.claims.items()) if dra is not None else ():
         for allocated in claim.allocation.devices if claim.allocation is not None else ():
             if not allocated.admin_access:
-                holding[allocated.id].append(key)
+                holding[allocated.id].append((key, allocated))
     return holding
 
 
-def _of_driver(
-    node: str, device: DraDevice, claims: Mapping[DeviceId, list[str]], pods: Pods, *, spent: bool
-) -> Accelerator:
+def _of_driver(node: str, device: DraDevice, claims: _Claims, pods: Pods, *, spent: bool) -> Accelerator:
     driver = device.id.driver
     memory = next(
         (amount.nanos // _NANOS for name, amount in device.capacity if _bare(name) == "memory"), None
     )
     product = _attribute(device, "productName") or _attribute(device, "model")
     model = find_model(product, (memory or 0) // MIB) if product else None
+    if memory is None and model is not None and model.memory_mib is not None:
+        memory = model.memory_mib * MIB
     mig, partition = _attribute(device, "profile"), _attribute(device, "partitionProfile")
     partition = "" if partition.startswith(_UNCUT) else partition
-    holders = [holder for key in claims.get(device.id, ()) for holder in _users(key, pods)]
+    allocated = claims.get(device.id, ())
+    closed = spent or untolerated(device.taints, ()) is not None
     return Accelerator(
         node=node,
         device=device.id.device,
@@ -290,22 +316,46 @@ def _of_driver(
         form=DeviceForm.MIG if mig else DeviceForm.PARTITION if partition else DeviceForm.WHOLE,
         profile=mig or partition,
         shareable=device.shareable,
-        holders=tuple(DeviceHolder(holder, 0 if device.shareable else 1) for holder in holders),
-        free_units=0 if spent else None if device.shareable else int(not holders),
-        # What claims consumed of a device that several may have is not counted here, so it is not told.
-        free_memory_bytes=0 if spent else memory if not holders else None if device.shareable else 0,
+        holders=tuple(
+            holder
+            for claim, part in allocated
+            for holder in _users(claim, pods, shared=device.shareable, memory=_consumed(part) or 0)
+        ),
+        free_units=0 if closed else None if device.shareable else int(not allocated),
+        free_memory_bytes=0 if closed else _not_consumed(device, memory, [part for _, part in allocated]),
     )
 
 
-def _users(claim: str, pods: Pods) -> list[str]:
-    """The pods of this node that name a claim; the claim itself where none does."""
+def _not_consumed(device: DraDevice, memory: int | None, allocated: Sequence[AllocatedDevice]) -> int | None:
+    """Of a device that several may have, None where a claim does not say how much of it is its own."""
+    if not allocated:
+        return memory
+    if not device.shareable:
+        return 0
+    consumed = [_consumed(part) for part in allocated]
+    if memory is None or None in consumed:
+        return None
+    return max(memory - sum(amount or 0 for amount in consumed), 0)
+
+
+def _consumed(allocated: AllocatedDevice) -> int | None:
+    amounts = allocated.consumed or ()
+    return next((nanos // _NANOS for name, nanos in amounts if _bare(name) == "memory"), None)
+
+
+def _users(claim: str, pods: Pods, *, shared: bool, memory: int) -> list[DeviceHolder]:
+    """The pods of this node that name a claim; the claim itself where none does. What they have of a device
+    that claims share, they have together."""
     namespace, _, name = claim.partition("/")
     users = [
         key
         for key, shape in sorted(pods.items())
         if key.startswith(f"{namespace}/") and any(entry.claim == name for entry in shape.resource_claims)
     ]
-    return users or [f"{claim} (claim)"]
+    units = 0 if shared else 1
+    if len(users) > 1:
+        return [DeviceHolder(user, units) for user in users]
+    return [DeviceHolder(users[0] if users else f"{claim} (claim)", units, memory)]
 
 
 def _attribute(device: DraDevice, name: str) -> str:
@@ -327,7 +377,7 @@ def _is_reservation(key: str, shape: PodShape) -> bool:
 def _kai_groups(pods: Pods) -> dict[str, list[tuple[str, PodShape]]]:
     groups: dict[str, list[tuple[str, PodShape]]] = defaultdict(list)
     for key, shape in sorted(pods.items()):
-        if shape.devices is None:
+        if _is_reservation(key, shape):
             continue
         for name, value in shape.labels:
             if name == _KAI_GROUP:
@@ -340,18 +390,16 @@ def _kai_groups(pods: Pods) -> dict[str, list[tuple[str, PodShape]]]:
 def _shared_by_kai(device: Accelerator, sharers: Sequence[tuple[str, PodShape]]) -> Accelerator:
     capacity = DeviceAmount(0, device.memory_bytes or 0)
     holders = tuple(
-        DeviceHolder(key, 0, shape.devices.share.on(capacity).vram_bytes)
+        DeviceHolder(key, 0, shape.devices.share.on(capacity).vram_bytes if shape.devices is not None else 0)
         for key, shape in sharers
-        if shape.devices is not None
     )
+    shared = replace(device, handed_out_by=KAI, holders=holders, free_units=None)
+    if any(shape.devices is None or not shape.devices.is_readable for _, shape in sharers):
+        return replace(shared, free_units=0, free_memory_bytes=0)  # what cannot be read may be everything
+    if device.memory_bytes is None:
+        return shared
     used = sum(holder.memory_bytes for holder in holders)
-    return replace(
-        device,
-        handed_out_by=KAI,
-        holders=holders,
-        free_units=None,
-        free_memory_bytes=None if device.memory_bytes is None else max(device.memory_bytes - used, 0),
-    )
+    return replace(shared, free_memory_bytes=max(device.memory_bytes - used, 0))
 
 
 def _blank(node: str, group: DeviceGroup, name: str) -> Accelerator:

@@ -150,11 +150,11 @@ def _nvidia(labels: Labels, allocatable: Mapping[str, int]) -> NodeInventory:
     slices = tuple(_mig_slices(labels, allocatable, card)) + tuple(_nos_slices(allocatable, card))
     whole = _whole(labels, allocatable, card)
     groups = (*slices, *((whole,) if whole else ()))
+    counted = _number(labels.get(_COUNT, ""))
     if not groups:
-        return EMPTY
+        return NodeInventory(physical_devices=counted or 0)  # none of them is healthy, or offered yet
     if whole is not None and whole.form is DeviceForm.MIG:
         return NodeInventory(groups, _cards_of_slices(whole, card.model))
-    counted = _number(labels.get(_COUNT, ""))
     told = labels.get(_GKE + "accelerator-count", "")
     physical = counted or _number(told) or (whole.devices if whole is not None else None)
     return NodeInventory(groups, physical)

@@ -14,6 +14,7 @@ Amounts in annotations of TensorFusion win where a pod has several; its pool, mo
 dialect. A request that comes to nothing is refused: it would be given a device that is full.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -58,6 +59,7 @@ _ASSIGNMENTS = (
     "hami.io/vgpu-devices-to-allocate",
     "volcano.sh/vgpu-ids-new",
 )
+_INSTANCE = re.compile(r"\[[0-9]+-[0-9]+\]\Z")  # which MIG instance of the card, behind its uuid
 _ASSIGNMENT_MAX = 65_536  # characters; a pod with more devices than that holds does not exist
 _PERCENT_MAX = 100_000  # thousandths of a percent
 
@@ -147,7 +149,8 @@ def assigned_devices(annotations: Mapping[str, str]) -> tuple[str, ...]:
     for key in _ASSIGNMENTS:
         if text := annotations.get(key, "")[:_ASSIGNMENT_MAX]:
             rows = (row for container in text.split(";") for row in container.split(":"))
-            return tuple(dict.fromkeys(name for row in rows if (name := row.partition(",")[0].strip())))
+            names = (_INSTANCE.sub("", row.partition(",")[0].strip()) for row in rows)
+            return tuple(dict.fromkeys(filter(None, names)))
     return tensor_fusion.assigned(annotations)
 
 
