@@ -31,7 +31,7 @@ def cluster_autoscaler(
 ) -> Build:
     """Raises Invalid for a group that cannot be."""
     chosen = settings or AutoscalerSettings()
-    node_groups = checked(groups, chosen, cloud.catalogue)
+    node_groups = checked(groups, cloud.catalogue)
     return lambda context: ClusterAutoscaler(context, cloud, node_groups, chosen)
 
 
@@ -79,9 +79,9 @@ class ClusterAutoscaler:
         healthy = self._counts(views).is_healthy(self._settings)
         if healthy:
             self._growing.settle(tasks, views)
-            if await self._growing.grow_for_pods(tasks, views):
+            if self._growing.grow_for_pods(tasks, views):
                 self._hold_removals(self._settings.delay_after_add_seconds)
-            elif self._settings.scale_down_enabled:
+            else:
                 await self._scale_down(tasks, views)
         else:
             self._reporter.say("Warning", "ClusterUnhealthy", "too many nodes are not ready")

@@ -26,7 +26,6 @@ CAPACITY_LABEL = "eks.amazonaws.com/capacityType"
 CLUSTER_TAG = "cluster"
 GROUP_TAG = "k8s.io/cluster-autoscaler/node-group"
 _CAPACITY_TYPES = {ON_DEMAND: "ON_DEMAND", SPOT: "SPOT"}
-EXPANDERS = ("least-waste", "random", "priority")
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,6 @@ class AutoscalerSettings:
     """Named after the flags of cluster-autoscaler, with their defaults."""
 
     scan_interval_seconds: float = 10.0
-    expander: str = "least-waste"
     max_node_provision_seconds: float = 900.0
     max_node_startup_seconds: float = 900.0
     initial_backoff_seconds: float = 300.0
@@ -57,7 +55,6 @@ class AutoscalerSettings:
     ok_total_unready_count: int = 3
     max_total_unready_percentage: float = 45.0
     expendable_pods_priority_cutoff: int = -10
-    scale_down_enabled: bool = True
     utilization_threshold: float = 0.5
     unneeded_seconds: float = 600.0
     delay_after_add_seconds: float = 600.0
@@ -71,16 +68,10 @@ class AutoscalerSettings:
     max_graceful_termination_seconds: int = 600
     pod_eviction_seconds: float = 120.0
     pod_eviction_retry_seconds: float = 10.0
-    skip_nodes_with_system_pods: bool = True
-    skip_nodes_with_local_storage: bool = True
 
 
-def checked(
-    groups: Sequence[NodeGroup], settings: AutoscalerSettings, catalogue: Catalogue
-) -> list[NodeGroup]:
+def checked(groups: Sequence[NodeGroup], catalogue: Catalogue) -> list[NodeGroup]:
     """The groups with their zones filled in; raises Invalid naming the group and the field."""
-    if settings.expander not in EXPANDERS:
-        raise Invalid("expander", settings.expander, f"must be one of {', '.join(EXPANDERS)}")
     by_name: dict[str, NodeGroup] = {}
     for group in groups:
         if not group.name or group.name in by_name:

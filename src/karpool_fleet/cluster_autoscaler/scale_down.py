@@ -44,7 +44,7 @@ def moves(pod: Pod) -> bool:
     return not (is_daemon(pod) or is_mirror(pod) or pod.is_terminal or pod.is_terminating)
 
 
-def keeps_node(pod: Pod, budgets: Budgets, settings: AutoscalerSettings) -> str | None:
+def keeps_node(pod: Pod, budgets: Budgets) -> str | None:
     """Why this pod holds its node, if it does."""
     wish = pod.annotations.get(SAFE_TO_EVICT, "")
     if wish == "false":
@@ -53,9 +53,9 @@ def keeps_node(pod: Pod, budgets: Budgets, settings: AutoscalerSettings) -> str 
         owners = pod.metadata.owner_references or ()
         if not any(owner.controller for owner in owners):
             return "has no controller that would replace it"
-        if settings.skip_nodes_with_local_storage and (name := _local_volume(pod)):
+        if name := _local_volume(pod):
             return f"has local storage, volume {name}"
-        in_system = settings.skip_nodes_with_system_pods and pod.metadata.namespace == SYSTEM
+        in_system = pod.metadata.namespace == SYSTEM
         if in_system and not any(budget.selects(pod) for budget in budgets(SYSTEM)):
             return "is a system pod without a disruption budget"
     return blocking_budget(pod, budgets(pod.metadata.namespace))
@@ -128,7 +128,7 @@ def _stays(
     if movers and used[node.name] >= settings.utilization_threshold:
         return f"is used to {used[node.name]:.0%}"
     for name, pod in movers.items():
-        if reason := keeps_node(pod, budgets, settings):
+        if reason := keeps_node(pod, budgets):
             return f"pod {name} {reason}"
     return None
 

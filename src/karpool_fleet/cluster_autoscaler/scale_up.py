@@ -1,12 +1,12 @@
 """Which group to grow for the pods that fit nowhere, and by how much. Pure.
 
 As cluster-autoscaler: for every group, how many of its nodes would take how many of the
-pods; then an expander picks one group. The rest is left to the next scan. Pods are
+pods; then the group is grown that wastes least. The rest is left to the next scan. Pods are
 placed by the shared kernel on the nodes there are, the nodes that are coming, and then
 on nodes that a group could still get.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -56,7 +56,7 @@ def decide(
     pods: Sequence[PendingPod],
     candidates: Sequence[GrowCandidate],
     catalogue: Catalogue,
-    choose: Callable[[Sequence[ExpanderOption]], ExpanderOption],
+    random: Random,
 ) -> GrowDecision:
     """`snapshot` holds the nodes there are and the nodes that are coming."""
     waiting = pack_new_nodes(snapshot, pods, (), catalogue).left
@@ -71,7 +71,7 @@ def decide(
     unhelped = {
         pod.name: why.of(pod.shape) for pod in pods if pod.name in homeless and pod.name not in helped
     }
-    return GrowDecision(choose(options) if options else None, unhelped)
+    return GrowDecision(least_waste(options, random) if options else None, unhelped)
 
 
 def _option(
@@ -129,20 +129,6 @@ class _Reasons:
         return FULL if candidate.is_capped else "other pods are in the way on any new node"
 
 
-# Expanders
-
-
 def least_waste(options: Sequence[ExpanderOption], random: Random) -> ExpanderOption:
     least = min(option.waste for option in options)
     return random.choice([option for option in options if option.waste == least])
-
-
-def by_priority(
-    options: Sequence[ExpanderOption], ranks: Mapping[str, int], random: Random
-) -> ExpanderOption:
-    """Of the groups with the highest rank; groups without one only when none has any."""
-    ranked = [option for option in options if option.group.name in ranks]
-    if not ranked:
-        return random.choice(list(options))
-    best = max(ranks[option.group.name] for option in ranked)
-    return random.choice([option for option in ranked if ranks[option.group.name] == best])

@@ -3,17 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 
-from karpool.kube.errors import NotFound
 from karpool.kube.event_recorder import ref
-from karpool.model.errors import Invalid
-from karpool.model.kubernetes.api_resources import CONFIGMAPS, PODS
+from karpool.model.kubernetes.api_resources import PODS
 from karpool.model.kubernetes.node import ZONE
 from karpool.model.kubernetes.pod_disruption import is_daemon
 from karpool.packing.new_nodes.pack_result import PendingPod
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import PodPlacement, Room
 from karpool_fleet.cloud.cloud import Cloud, Instance, InsufficientCapacity
-from karpool_fleet.cluster_autoscaler import priorities, scale_up
+from karpool_fleet.cluster_autoscaler import scale_up
 from karpool_fleet.cluster_autoscaler.backoff import GroupBackoffs, GroupFailure
 from karpool_fleet.cluster_autoscaler.group_counts import GroupView
 from karpool_fleet.cluster_autoscaler.groups import (
@@ -27,7 +25,6 @@ from karpool_fleet.cluster_autoscaler.groups import (
     offers,
 )
 from karpool_fleet.cluster_autoscaler.reporting import Reporter
-from karpool_fleet.cluster_autoscaler.status import NAMESPACE
 from karpool_fleet.cluster_autoscaler.watched import AutoscalerState
 from karpool_fleet.runtime.supervisor import Context
 
@@ -130,7 +127,7 @@ class GroupScaleUpActuator:
 
     # Deciding
 
-    async def grow_for_pods(self, tasks: asyncio.TaskGroup, views: Sequence[GroupView]) -> bool:
+    def grow_for_pods(self, tasks: asyncio.TaskGroup, views: Sequence[GroupView]) -> bool:
         """Whether a group was grown for pods."""
         snapshot = self._watched.snapshot().room
         cutoff = self._settings.expendable_pods_priority_cutoff
@@ -146,22 +143,12 @@ class GroupScaleUpActuator:
         ]
         if not pods:
             return False
-        ranks = await self._ranks(views) if self._settings.expander == "priority" else {}
-
-        def choose(options: Sequence[scale_up.ExpanderOption]) -> scale_up.ExpanderOption:
-            match self._settings.expander:
-                case "least-waste":
-                    return scale_up.least_waste(options, self._context.random)
-                case "priority":
-                    return scale_up.by_priority(options, ranks, self._context.random)
-            return self._context.random.choice(list(options))
-
         decision = scale_up.decide(
             self._with_coming(snapshot, views),
             pods,
             [self._candidate(view, len(pods)) for view in views],
             self._cloud.catalogue,
-            choose,
+            self._context.random,
         )
         self._tell(decision)
         if decision.chosen is None:
@@ -239,17 +226,6 @@ class GroupScaleUpActuator:
             for name, shape in snapshot.pods_on(_row(snapshot, node)).items()
             if (pod := self._watched.pod(name)) is not None and not is_daemon(pod)
         )
-
-    async def _ranks(self, views: Sequence[GroupView]) -> dict[str, int]:
-        try:
-            config = await self._context.client.get(CONFIGMAPS, priorities.NAME, namespace=NAMESPACE)
-            text = str((config.get("data") or {}).get("priorities", ""))
-            return priorities.ranks(text, [view.group.name for view in views])
-        except NotFound:
-            return {}
-        except Invalid as error:
-            self._reporter.say("Warning", "PriorityConfigMapInvalid", str(error))
-            return {}
 
 
 def _row(snapshot: Room, node: str) -> int:

@@ -22,10 +22,8 @@ class KarpenterSettings:
     pool_status_seconds: float = 5.0
     drift_type_seconds: float = 3600.0  # age from which a type that is no longer sold is drift
     hears_interruptions: bool = True  # False: as without an interruption queue
-    needs_node_class: bool = False  # True: a pool is not ready without its KWOKNodeClass
     consolidates: bool = False
     disrupts_drifted: bool = False
-    spot_to_spot: bool = False
     disruption_poll_seconds: float = 10.0
     validation_seconds: float = 15.0
 

@@ -82,7 +82,7 @@ class Feed(Generic[T]):
 
     def on_change(self, handler: Callable[[ObjectChange[T]], None]) -> None:
         """Call `handler` for everything known now and for every change from now on."""
-        self.add_sink(_Each(handler))
+        self.add_sink(EachChange(handler))
 
 
 class _Gated(Generic[T]):
@@ -96,7 +96,9 @@ class _Gated(Generic[T]):
             self._sink.apply(changes)
 
 
-class _Each(Generic[T]):
+class EachChange(Generic[T]):
+    """A sink that hands changes on one by one."""
+
     def __init__(self, handler: Callable[[ObjectChange[T]], None]) -> None:
         self._handler = handler
 

@@ -8,11 +8,9 @@ import pytest
 
 from karpool.model.catalogue.catalogue import Catalogue
 from karpool.model.errors import Invalid
-from karpool.model.kubernetes.api_resources import CONFIGMAPS
 from karpool.model.taints import Taint
 from karpool_fleet.cluster_autoscaler.backoff import GroupBackoffs, GroupFailure
 from karpool_fleet.cluster_autoscaler.groups import AutoscalerSettings, NodeGroup, checked
-from karpool_fleet.cluster_autoscaler.priorities import ranks
 from karpool_fleet.clusters.clock import run_manual
 from tests.fleet.cluster_autoscaler.acting import BOOT_SECONDS, MACHINES, Stage, stage
 
@@ -188,29 +186,6 @@ def test_a_gpu_node_counts_as_coming_until_its_devices_are_there() -> None:
     play([NodeGroup("gpu", "accelerated", max_size=4)], story)
 
 
-def test_the_priority_expander_follows_its_config_map() -> None:
-    async def story(on: Stage) -> None:
-        await on.client.create(
-            CONFIGMAPS,
-            {
-                "metadata": {"name": "cluster-autoscaler-priority-expander", "namespace": "kube-system"},
-                "data": {"priorities": "10:\n- .*\n50:\n- ^lar.*\n"},
-            },
-        )
-        await on.deploy("web", 2, ONE_CPU)
-        await asyncio.sleep(60)
-        assert len(on.machines("large")) == 1
-        assert not on.machines("small")
-
-    play([SMALL, LARGE], story, AutoscalerSettings(expander="priority"))
-
-
-@pytest.mark.parametrize("text", ["- 1", "a: [b]", "10: x", "10: ['(']", "{"])
-def test_priorities_that_cannot_be_read_are_named(text: str) -> None:
-    with pytest.raises(Invalid, match="priorities"):
-        ranks(text, ["g"])
-
-
 @pytest.mark.parametrize(
     ("groups", "field"),
     [
@@ -223,4 +198,4 @@ def test_priorities_that_cannot_be_read_are_named(text: str) -> None:
 )
 def test_a_group_that_cannot_be_is_refused_by_name(groups: Sequence[NodeGroup], field: str) -> None:
     with pytest.raises(Invalid, match=field):
-        checked(groups, AutoscalerSettings(), Catalogue("test", "here", MACHINES))
+        checked(groups, Catalogue("test", "here", MACHINES))

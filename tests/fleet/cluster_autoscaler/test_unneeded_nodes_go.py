@@ -11,7 +11,7 @@ from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import CompiledPdb
 from karpool.model.labels import LabelMatcher
-from karpool_fleet.cluster_autoscaler.groups import AutoscalerSettings, NodeGroup
+from karpool_fleet.cluster_autoscaler.groups import NodeGroup
 from karpool_fleet.cluster_autoscaler.scale_down import keeps_node
 from tests.fleet.cluster_autoscaler.acting import Stage
 from tests.fleet.cluster_autoscaler.test_groups_grow_for_pods import ONE_CPU, play
@@ -194,9 +194,5 @@ def test_what_keeps_a_pod_where_it_is(
     metadata: dict[str, Any], spec: dict[str, Any], budgets: Sequence[CompiledPdb], reason: str | None
 ) -> None:
     pod = decode({"metadata": {"name": "p", "namespace": "default", **metadata}, "spec": spec}, Pod)
-    found = keeps_node(
-        pod,
-        lambda namespace: [budget for budget in budgets if budget.namespace == namespace],
-        AutoscalerSettings(),
-    )
+    found = keeps_node(pod, lambda namespace: [budget for budget in budgets if budget.namespace == namespace])
     assert (found is None) if reason is None else (found is not None and reason in found)

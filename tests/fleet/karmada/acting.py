@@ -26,7 +26,7 @@ from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.apiserver.kinds.bundled_crds import KARMADA, bundled_crds
 from karpool_fleet.clusters.clock import LoopClock
 from karpool_fleet.clusters.embedded import EmbeddedCluster
-from karpool_fleet.karmada import KarmadaSettings, karmada_components
+from karpool_fleet.karmada import karmada_components
 from karpool_fleet.karmada.members.members import JoinedMember, join
 from karpool_fleet.karmada.propagation.names import APPLIED_PLACEMENT, CLAIM_LABELS, execution_space
 from karpool_fleet.runtime.informers import Feed
@@ -154,7 +154,7 @@ class Fleet:
 async def fleet(
     *names: str,
     decide: Decide = everywhere,
-    settings: KarmadaSettings | None = None,
+    graceful_eviction_timeout: float = 600.0,
     crds: Sequence[Object] = (),
     lively: bool = True,
     seed: int = 0,
@@ -184,7 +184,9 @@ async def fleet(
             EmbeddedCluster("karmada", clock=clock, seed=seed, crds=[*bundled_crds(KARMADA), *crds])
         )
         known = {name: JoinedMember(name, cluster.client, **about) for name, cluster in members.items()}
-        for component, build in karmada_components(known, settings).items():
+        for component, build in karmada_components(
+            known, graceful_eviction_timeout=graceful_eviction_timeout
+        ).items():
             control.add(component, build)
         control.add("scheduler", lambda context: StandIn(context, decide))
         for member in known.values():

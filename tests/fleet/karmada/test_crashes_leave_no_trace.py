@@ -17,12 +17,12 @@ from karpool.model.kubernetes.api_resources import (
     WORKS,
 )
 from karpool_fleet.clusters.clock import run_manual
-from karpool_fleet.karmada import KarmadaSettings, karmada_components
+from karpool_fleet.karmada import karmada_components
 from karpool_fleet.karmada.members.members import JoinedMember, join
 from tests.fleet.karmada.acting import Fleet, deploy, deployment, fleet, policy
 
 COMPONENTS = tuple(karmada_components({}))
-SETTINGS = KarmadaSettings(graceful_eviction_timeout=20.0)
+EVICTION_SECONDS = 20.0
 # What is new in every run, counts attempts, or (a template's observedGeneration) remembers the way.
 _PASSING = (
     "resourceVersion",
@@ -84,7 +84,7 @@ def kill(world: Fleet, name: str) -> None:
 
 async def run(number: int, when: str, *, in_members: bool = False) -> tuple[Object, int]:
     """The end of a life in which everybody dies at the n-th write, and how many died."""
-    async with fleet("east", "west", lively=False, settings=SETTINGS) as world:
+    async with fleet("east", "west", lively=False, graceful_eviction_timeout=EVICTION_SECONDS) as world:
         world.control.faults.crash = lambda name: kill(world, name)
         faults = []
         if number and in_members:
@@ -175,7 +175,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 @pytest.mark.long
 def test_lost_events_and_cut_watches_are_survived(undisturbed: Object) -> None:
     async def story() -> Object:
-        async with fleet("east", "west", lively=False, settings=SETTINGS) as world:
+        async with fleet("east", "west", lively=False, graceful_eviction_timeout=EVICTION_SECONDS) as world:
             lost = [each.faults.lose_events() for each in (world.control, *world.clusters.values())]
 
             async def recover() -> None:
@@ -197,7 +197,7 @@ def test_lost_events_and_cut_watches_are_survived(undisturbed: Object) -> None:
 
 def test_errors_of_the_servers_are_survived(undisturbed: Object) -> None:
     async def story() -> Object:
-        async with fleet("east", "west", lively=False, settings=SETTINGS) as world:
+        async with fleet("east", "west", lively=False, graceful_eviction_timeout=EVICTION_SECONDS) as world:
             for cluster in (world.control, *world.clusters.values()):
                 for status in (409, 500, 0):
                     for name in (*COMPONENTS, "karmada"):

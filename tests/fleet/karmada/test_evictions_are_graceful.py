@@ -18,7 +18,6 @@ from karpool.model.kubernetes.api_resources import (
 )
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.clock import run_manual
-from karpool_fleet.karmada import KarmadaSettings
 from karpool_fleet.karmada.members.eviction import assess
 from karpool_fleet.karmada.members.taint_manager import Unsigned, evict_in
 from karpool_fleet.karmada.propagation.bindings import evict, keeps_works_in
@@ -226,20 +225,6 @@ def test_tolerations_of_the_placement_hold_a_binding() -> None:
             return before, await world.replicas()
 
     assert run_manual(story()) == ({"east": 2, "west": 2}, {"east": 4})
-
-
-def test_without_the_taint_manager_nothing_is_driven_out() -> None:
-    async def story() -> dict[str, int]:
-        async with fleet(
-            "east", "west", lively=False, settings=KarmadaSettings(taint_eviction=False)
-        ) as world:
-            await deploy(world, 4)
-            await asyncio.sleep(5)
-            await taint(world, "west")
-            await asyncio.sleep(60)
-            return await world.replicas()
-
-    assert run_manual(story()) == {"east": 2, "west": 2}
 
 
 def test_a_cluster_taken_from_the_result_is_emptied_at_once() -> None:

@@ -6,19 +6,19 @@ deletion waits for a person. Works of emptied clusters are the binding controlle
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import NotFound
-from karpool.kube.work_queue import Requeue, WorkQueue
-from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS
+from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
-from karpool_fleet.karmada.propagation.bindings import BindingRef, ref_of
-from karpool_fleet.karmada.propagation.conflicts import looking_again
+from karpool_fleet.karmada.controller import KarmadaController
+from karpool_fleet.karmada.propagation.bindings import BindingFeeds, BindingRef, ref_of
 from karpool_fleet.karmada.propagation.names import Object
 from karpool_fleet.karmada.status.resource_interpreter import HEALTHY
-from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import patch_version
 
 TIMEOUT_SECONDS = 600.0
 
@@ -57,22 +57,12 @@ def _all_healthy(clusters: Sequence[Object], items: Sequence[Object]) -> bool:
     return all(health.get(cluster["name"]) == HEALTHY for cluster in clusters)
 
 
-class GracefulEvictionController:
+class GracefulEvictionController(KarmadaController[BindingRef]):
     def __init__(self, context: Context, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._context = context
-        self._client = context.client
+        super().__init__(context)
         self._timeout = timeout_seconds
-        self._queue: WorkQueue[BindingRef] = WorkQueue(context.clock, chance=context.random.random)
-        self._bindings: dict[bool, Feed[Object]] = {
-            True: context.informers.of(RESOURCEBINDINGS),
-            False: context.informers.of(CLUSTERRESOURCEBINDINGS),
-        }
-        for feed in self._bindings.values():
-            feed.on_change(self._on_binding)
-
-    async def run(self) -> None:
-        await self._context.informers.synced()
-        await self._queue.run(looking_again(self._reconcile))
+        self._bindings = BindingFeeds(context)
+        self._bindings.on_change(self._on_binding)
 
     def _on_binding(self, change: ObjectChange[Object]) -> None:
         binding = change.object
@@ -80,19 +70,14 @@ class GracefulEvictionController:
             self._queue.add(ref_of(binding))
 
     async def _reconcile(self, ref: BindingRef) -> Requeue | None:
-        binding = self._bindings[bool(ref.namespace)].get(ref.key)
+        binding = self._bindings.get(ref)
         if binding is None or "deletionTimestamp" in binding["metadata"]:
             return None
         tasks = binding["spec"].get("gracefulEvictionTasks") or []
-        kept, check_in = assess(binding, self._timeout, self._context.clock.now())
+        kept, check_in = assess(binding, self._timeout, self._clock.now())
         if kept == tasks:
             return None if check_in is None else Requeue(max(check_in, 0.1))
-        patch = {
-            "metadata": {"resourceVersion": binding["metadata"]["resourceVersion"]},
-            "spec": {"gracefulEvictionTasks": kept or None},
-        }
-        try:
-            await self._client.patch(ref.resource, ref.name, patch, namespace=ref.where)
-        except NotFound:
-            return None
+        with suppress(NotFound):
+            patch = {"spec": {"gracefulEvictionTasks": kept or None}}
+            await patch_version(self._client, ref.resource, binding, patch)
         return None

@@ -7,18 +7,20 @@ so a fault aimed at that client cuts the member off.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from karpool.cluster.changes import ChangeSink
+from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.client import Client
-from karpool.kube.clock import Clock
 from karpool.kube.errors import AlreadyExists, NotFound
-from karpool.kube.transport.backoff import Chance
 from karpool.kube.watch.informer import Informer
-from karpool.kube.work_queue import Reconcile, WorkQueue
+from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERS, ApiResource, ListOptions, ObjectKey
+from karpool_fleet.karmada.controller import looking_again
 from karpool_fleet.karmada.propagation.names import MANAGED, Object
+from karpool_fleet.runtime.informers import EachChange
+from karpool_fleet.runtime.supervisor import Context
 
 T = TypeVar("T")
 
@@ -34,12 +36,9 @@ _MOST = str(2**63 - 1)
 class JoinedMember:
     name: str
     connect: Callable[[str], Client]  # a client for the named caller, such as `EmbeddedCluster.client`
-    sync_mode: str = "Push"
     provider: str = ""
     region: str = ""
     zones: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Object, ...] = ()
     resource_models: tuple[Object, ...] | None = None  # None: the default grades
 
 
@@ -68,17 +67,12 @@ def cluster_object(member: JoinedMember) -> Object:
     place = {"provider": member.provider, "region": member.region, "zones": list(member.zones)}
     models = default_models() if member.resource_models is None else list(member.resource_models)
     spec: Object = {
-        "syncMode": member.sync_mode,
+        "syncMode": "Push",
         "apiEndpoint": f"https://{member.name}.embedded",
         **{key: value for key, value in place.items() if value},
         "resourceModels": models,
     }
-    if member.taints:
-        spec["taints"] = [dict(taint) for taint in member.taints]
-    metadata: Object = {"name": member.name}
-    if member.labels:
-        metadata["labels"] = dict(member.labels)
-    return {"metadata": metadata, "spec": spec}
+    return {"metadata": {"name": member.name}, "spec": spec}
 
 
 async def join(client: Client, member: JoinedMember) -> Object:
@@ -87,14 +81,6 @@ async def join(client: Client, member: JoinedMember) -> Object:
         return await client.create(CLUSTERS, cluster_object(member))
     except AlreadyExists:
         return await client.get(CLUSTERS, member.name)
-
-
-async def unjoin(client: Client, name: str) -> None:
-    """Ask for a member to leave; its Cluster goes when everything it was given is gone."""
-    try:
-        await client.delete(CLUSTERS, name)
-    except NotFound:
-        return
 
 
 class MemberKinds:
@@ -169,34 +155,65 @@ def start_in(group: asyncio.TaskGroup, work: Coroutine[Any, Any, Any], name: str
         return None
 
 
+class MemberController:
+    """A controller with a queue for each member, so that one that hangs does not hold the others up."""
+
+    workers = 4
+
+    def __init__(self, context: Context, members: Mapping[str, JoinedMember]) -> None:
+        self._context, self._client, self._clock = context, context.client, context.clock
+        self.connections = Connections(members)
+        self.group: asyncio.TaskGroup | None = None  # of all its tasks, while it runs
+        self._queues: dict[str, WorkQueue[ObjectKey]] = {}
+
+    async def run(self) -> None:
+        await self._context.informers.synced()
+        async with asyncio.TaskGroup() as self.group:
+            for cluster, queue in self._queues.items():
+                self._start(cluster, queue)
+            await asyncio.Event().wait()  # members may come at any time
+
+    def _queue_of(self, cluster: str) -> WorkQueue[ObjectKey]:
+        if cluster not in self._queues:
+            queue = self._queues[cluster] = WorkQueue(self._clock, chance=self._context.random.random)
+            self._start(cluster, queue)
+        return self._queues[cluster]
+
+    def _start(self, cluster: str, queue: WorkQueue[ObjectKey]) -> None:
+        if self.group is not None:
+            start_in(self.group, queue.run(looking_again(self._reconcile), workers=self.workers), cluster)
+
+    async def _reconcile(self, key: ObjectKey) -> Requeue | None:
+        raise NotImplementedError
+
+
 class MemberInformers(Generic[T]):
     """What members hold of ours, of chosen kinds, each watched from when it is first asked for.
 
-    The tasks belong to `group`, and so end with the component.
+    The tasks belong to the controller, and end with it.
     """
 
     def __init__(
         self,
-        connections: Connections,
+        controller: MemberController,
         into: type[T],
-        on_new: Callable[[str, ApiResource], ChangeSink[T]],
+        on_change: Callable[[str, ApiResource, ObjectChange[T]], None],
     ) -> None:
-        self._connections = connections
+        self._controller = controller
         self._into = into
-        self._on_new = on_new
+        self._on_change = on_change
         self._running: dict[tuple[str, ApiResource], tuple[Informer[T], asyncio.Task[Any]]] = {}
-        self.group: asyncio.TaskGroup | None = None
 
     def of(self, cluster: str, resource: ApiResource) -> Informer[T] | None:
         held = self._running.get((cluster, resource))
         if held is not None:
             return held[0]
-        connection = self._connections.get(cluster)
-        if connection is None or self.group is None:
+        connection, group = self._controller.connections.get(cluster), self._controller.group
+        if connection is None or group is None:
             return None
         informer = Informer(connection.client, resource, into=self._into, selection=OURS)
-        informer.add_sink(self._on_new(cluster, resource))
-        task = start_in(self.group, informer.run(), f"{cluster} {resource}")
+        informer.add_sink(EachChange(partial(self._on_change, cluster, resource)))
+        task = start_in(group, informer.run(), f"{cluster} {resource}")
         if task is None:
             return None
         self._running[(cluster, resource)] = (informer, task)
@@ -206,34 +223,3 @@ class MemberInformers(Generic[T]):
         """Forget a member that has left."""
         for key in [key for key in self._running if key[0] == cluster]:
             self._running.pop(key)[1].cancel()
-
-
-class MemberQueues:
-    """A queue for each member, so that one that hangs does not hold the others up."""
-
-    def __init__(
-        self, clock: Clock, chance: Chance, reconcile: Reconcile[ObjectKey], *, workers: int = 4
-    ) -> None:
-        self._clock = clock
-        self._chance = chance
-        self._reconcile = reconcile
-        self._workers = workers
-        self._queues: dict[str, WorkQueue[ObjectKey]] = {}
-        self._group: asyncio.TaskGroup | None = None
-
-    def of(self, cluster: str) -> WorkQueue[ObjectKey]:
-        queue = self._queues.get(cluster)
-        if queue is None:
-            queue = self._queues[cluster] = WorkQueue(self._clock, chance=self._chance)
-            self._start(cluster, queue)
-        return queue
-
-    def run_in(self, group: asyncio.TaskGroup) -> None:
-        """Work on what there is and on what comes, as part of `group`."""
-        self._group = group
-        for cluster, queue in self._queues.items():
-            self._start(cluster, queue)
-
-    def _start(self, cluster: str, queue: WorkQueue[ObjectKey]) -> None:
-        if self._group is not None:
-            start_in(self._group, queue.run(self._reconcile, workers=self._workers), cluster)

@@ -7,10 +7,9 @@ execution space; the work belongs to the namespace and goes with it.
 from typing import NamedTuple
 
 from karpool.cluster.changes import ObjectChange
-from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, NAMESPACES, WORKS, ObjectKey
-from karpool_fleet.karmada.propagation.bindings import owner_of
-from karpool_fleet.karmada.propagation.conflicts import looking_again
+from karpool_fleet.karmada.controller import KarmadaController
 from karpool_fleet.karmada.propagation.names import (
     CONFLICT_RESOLUTION,
     WORK_FINALIZER,
@@ -23,6 +22,7 @@ from karpool_fleet.karmada.propagation.names import (
 from karpool_fleet.karmada.propagation.works import marked_manifest, plain_manifest, write_work
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import owner_reference
 
 
 class _Pair(NamedTuple):
@@ -43,26 +43,20 @@ def namespace_work(namespace: Object, cluster: str) -> Object:
             "labels": {WORK_ID: meta["labels"][WORK_ID]},
             "annotations": {},
             "finalizers": [WORK_FINALIZER],
-            "ownerReferences": [owner_of(namespace)],
+            "ownerReferences": [owner_reference(NAMESPACES, namespace)],
         },
         "spec": {"workload": {"manifests": [manifest]}},
     }
 
 
-class NamespaceSyncController:
+class NamespaceSyncController(KarmadaController[_Pair]):
     def __init__(self, context: Context) -> None:
-        self._context = context
-        self._client = context.client
-        self._queue: WorkQueue[_Pair] = WorkQueue(context.clock, chance=context.random.random)
+        super().__init__(context)
         self._namespaces: Feed[Object] = context.informers.of(NAMESPACES)
         self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
         self._works: Feed[Object] = context.informers.of(WORKS)
         self._namespaces.on_change(self._on_namespace)
         self._clusters.on_change(self._on_cluster)
-
-    async def run(self) -> None:
-        await self._context.informers.synced()
-        await self._queue.run(looking_again(self._reconcile))
 
     def _on_namespace(self, change: ObjectChange[Object]) -> None:
         if change.type == "DELETED":

@@ -5,6 +5,7 @@ no scheduler has signed is not touched. A toleration with seconds holds for that
 after the taint was added.
 """
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -12,22 +13,18 @@ import msgspec
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import NotFound
 from karpool.kube.event_recorder import ref as event_ref
-from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.kube.work_queue import Requeue
 from karpool.model.errors import Invalid
-from karpool.model.kubernetes.api_resources import (
-    CLUSTERRESOURCEBINDINGS,
-    CLUSTERS,
-    RESOURCEBINDINGS,
-    ObjectKey,
-)
+from karpool.model.kubernetes.api_resources import CLUSTERS, ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.taints import NO_EXECUTE, Taint, Toleration
-from karpool_fleet.karmada.propagation.bindings import BindingRef, evict
-from karpool_fleet.karmada.propagation.conflicts import looking_again
+from karpool_fleet.karmada.controller import KarmadaController
+from karpool_fleet.karmada.propagation.bindings import BindingFeeds, BindingRef, evict
 from karpool_fleet.karmada.propagation.names import APPLIED_PLACEMENT, Object
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import patch_version
 
 PRODUCER, REASON = "TaintManager", "TaintUntolerated"
 
@@ -83,24 +80,18 @@ class _Case(NamedTuple):
     cluster: str
 
 
-class TaintManager:
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._client = context.client
-        self._queue: WorkQueue[_Case] = WorkQueue(context.clock, chance=context.random.random)
-        self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
-        self._bindings: dict[bool, Feed[Object]] = {
-            True: context.informers.of(RESOURCEBINDINGS),
-            False: context.informers.of(CLUSTERRESOURCEBINDINGS),
-        }
-        self._in_cluster: dict[str, dict[BindingRef, None]] = {}
-        for feed in self._bindings.values():
-            feed.on_change(self._on_binding)
-        self._clusters.on_change(self._on_cluster)
+class TaintManager(KarmadaController[_Case]):
+    """Upstream has it off until asked for; here a NoExecute taint means what it says."""
 
-    async def run(self) -> None:
-        await self._context.informers.synced()
-        await self._queue.run(looking_again(self._reconcile), workers=3)
+    workers = 3
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
+        self._bindings = BindingFeeds(context)
+        self._in_cluster: dict[str, dict[BindingRef, None]] = {}
+        self._bindings.on_change(self._on_binding)
+        self._clusters.on_change(self._on_cluster)
 
     def _on_binding(self, change: ObjectChange[Object]) -> None:
         ref = BindingRef(*change.key)
@@ -123,13 +114,13 @@ class TaintManager:
 
     async def _reconcile(self, case: _Case) -> Requeue | None:
         ref, name = case
-        binding = self._bindings[bool(ref.namespace)].get(ref.key)
+        binding = self._bindings.get(ref)
         cluster = self._clusters.get(ObjectKey("", name))
         if binding is None or cluster is None or "deletionTimestamp" in binding["metadata"]:
             return None
         if name not in _targets(binding):
             return None
-        wait = evict_in(cluster, binding, self._context.clock.now())
+        wait = evict_in(cluster, binding, self._clock.now())
         if wait is None:
             return None
         if wait > 0:
@@ -138,19 +129,10 @@ class TaintManager:
         spec = evict(binding["spec"], name, task)
         if spec is None:
             return None
-        precondition = {"resourceVersion": binding["metadata"]["resourceVersion"]}
-        try:
-            await self._client.patch(
-                ref.resource, ref.name, {"metadata": precondition, "spec": spec}, namespace=ref.where
-            )
-        except NotFound:
-            return None
-        self._context.events.record(
-            event_ref(ref.resource, binding),
-            "Normal",
-            "EvictWorkloadFromClusterSucceed",
-            f"Evict from cluster {name} succeed.",
-        )
+        with suppress(NotFound):
+            await patch_version(self._client, ref.resource, binding, {"spec": spec})
+            about, message = event_ref(ref.resource, binding), f"Evict from cluster {name} succeed."
+            self._context.events.record(about, "Normal", "EvictWorkloadFromClusterSucceed", message)
         return None
 
 

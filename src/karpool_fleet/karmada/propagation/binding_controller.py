@@ -5,21 +5,23 @@ only after its works have been told to go; what works do in members is left to t
 execution controller.
 """
 
+from contextlib import suppress
+
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import Conflict, NotFound
 from karpool.kube.event_recorder import ref as event_ref
-from karpool.kube.work_queue import Requeue, WorkQueue
-from karpool.model.kubernetes.api_resources import (
-    CLUSTERRESOURCEBINDINGS,
-    CLUSTERS,
-    RESOURCEBINDINGS,
-    WORKS,
-    ListOptions,
-    ObjectKey,
-)
+from karpool.kube.work_queue import Requeue
+from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ListOptions, ObjectKey
+from karpool_fleet.karmada.controller import KarmadaController
 from karpool_fleet.karmada.members.members import MemberKinds
-from karpool_fleet.karmada.propagation.bindings import BindingRef, keeps_works_in, ref_in, ref_of, targets_of
-from karpool_fleet.karmada.propagation.conflicts import looking_again
+from karpool_fleet.karmada.propagation.bindings import (
+    BindingFeeds,
+    BindingRef,
+    keeps_works_in,
+    ref_in,
+    ref_of,
+    targets_of,
+)
 from karpool_fleet.karmada.propagation.names import (
     CLUSTEROVERRIDEPOLICIES,
     OVERRIDEPOLICIES,
@@ -29,9 +31,9 @@ from karpool_fleet.karmada.propagation.names import (
 )
 from karpool_fleet.karmada.propagation.overrides import BadOverride, means, override
 from karpool_fleet.karmada.propagation.works import manifests, new_work, write_work
-from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import delete_object, patch_version
 
 KIND_RETRY = Requeue(10.0)
 
@@ -64,32 +66,23 @@ class WorksByBinding:
         return [work for work in works if work is not None]
 
 
-class BindingController:
-    def __init__(self, context: Context, interpreter: ResourceInterpreter | None = None) -> None:
-        self._context = context
-        self._client = context.client
-        self._interpreter = interpreter or ResourceInterpreter()
+class BindingController(KarmadaController[BindingRef]):
+    workers = 5
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._kinds = MemberKinds(context.client)
-        self._queue: WorkQueue[BindingRef] = WorkQueue(context.clock, chance=context.random.random)
-        self._bindings: dict[bool, Feed[Object]] = {
-            True: context.informers.of(RESOURCEBINDINGS),
-            False: context.informers.of(CLUSTERRESOURCEBINDINGS),
-        }
+        self._bindings = BindingFeeds(context)
         self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
         self._wide: Feed[Object] = context.informers.of(CLUSTEROVERRIDEPOLICIES)
         self._own: Feed[Object] = context.informers.of(OVERRIDEPOLICIES)
         self._feed: Feed[Object] = context.informers.of(WORKS)
         self._works = WorksByBinding(self._feed)
         self._feed.on_change(self._on_work)
-        for feed in self._bindings.values():
-            feed.on_change(self._on_binding)
+        self._bindings.on_change(self._on_binding)
         for feed in (self._wide, self._own):
             feed.on_change(self._on_override)
         self._clusters.on_change(self._on_cluster)
-
-    async def run(self) -> None:
-        await self._context.informers.synced()
-        await self._queue.run(looking_again(self._reconcile), workers=5)
 
     # What wakes it
 
@@ -112,24 +105,20 @@ class BindingController:
         """A cluster that a result named before it was there."""
         if change.type != "ADDED":
             return
-        for feed in self._bindings.values():
-            for binding in feed.objects():
-                if any(target["name"] == change.key.name for target in targets_of(binding["spec"])):
-                    self._queue.add(ref_of(binding))
+        for binding in self._bindings.objects():
+            if any(target["name"] == change.key.name for target in targets_of(binding["spec"])):
+                self._queue.add(ref_of(binding))
 
     def _on_override(self, change: ObjectChange[Object]) -> None:
         """Everything in its reach is looked at again: whatever it meant before or means now."""
-        namespace = change.key.namespace
-        feeds = [self._bindings[True]] if namespace else list(self._bindings.values())
-        for feed in feeds:
-            for binding in feed.objects():
-                if namespace in ("", binding["metadata"].get("namespace", "")):
-                    self._queue.add(ref_of(binding))
+        for binding in self._bindings.objects():
+            if change.key.namespace in ("", binding["metadata"].get("namespace", "")):
+                self._queue.add(ref_of(binding))
 
     # What it does
 
     async def _reconcile(self, ref: BindingRef) -> Requeue | None:
-        binding = self._bindings[bool(ref.namespace)].get(ref.key)
+        binding = self._bindings.get(ref)
         if binding is None:
             return None
         if "deletionTimestamp" in binding["metadata"]:
@@ -148,16 +137,10 @@ class BindingController:
             listed = await self._client.list(WORKS, ListOptions(label_selector=f"{ref.id_label}={ident}"))
             for work in listed.items:
                 await self._delete(work)
-        patch = {
-            "metadata": {
-                "resourceVersion": binding["metadata"]["resourceVersion"],
-                "finalizers": [finalizer for finalizer in finalizers if finalizer != ref.finalizer] or None,
-            }
-        }
-        try:
-            await self._client.patch(ref.resource, ref.name, patch, namespace=ref.where)
-        except NotFound:
-            return
+        kept = [finalizer for finalizer in finalizers if finalizer != ref.finalizer]
+        with suppress(NotFound):
+            patch = {"metadata": {"finalizers": kept or None}}
+            await patch_version(self._client, ref.resource, binding, patch)
 
     async def _remove_orphans(self, ref: BindingRef, binding: Object) -> None:
         kept = keeps_works_in(binding["spec"])
@@ -166,13 +149,9 @@ class BindingController:
                 await self._delete(work)
 
     async def _delete(self, work: Object) -> None:
-        meta = work["metadata"]
-        if "deletionTimestamp" in meta:
-            return
-        try:
-            await self._client.delete(WORKS, meta["name"], namespace=meta["namespace"], uid=meta["uid"])
-        except (NotFound, Conflict):
-            return  # gone, or another one by now, of which the watch will tell
+        if "deletionTimestamp" not in work["metadata"]:
+            with suppress(Conflict):  # another one by now, of which the watch will tell
+                await delete_object(self._client, WORKS, work)
 
     async def _ensure(self, ref: BindingRef, binding: Object) -> Requeue | None:
         spec = binding["spec"]
@@ -189,7 +168,7 @@ class BindingController:
         if template["metadata"]["uid"] != source.get("uid", template["metadata"]["uid"]):
             return None
         waits: list[Requeue] = []
-        for cluster, manifest in manifests(template, spec, self._interpreter).items():
+        for cluster, manifest in manifests(template, spec).items():
             if wait := await self._ensure_work(cluster, template, manifest, ref, binding):
                 waits.append(wait)
         return waits[0] if waits else None

@@ -4,9 +4,10 @@ The detector writes these fields and leaves the others alone: `clusters`,
 `gracefulEvictionTasks` and `rescheduleTriggeredAt` belong to schedulers and evictors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from karpool.cluster.changes import ObjectChange
 from karpool.model.kubernetes.api_resources import (
     CLUSTERRESOURCEBINDINGS,
     RESOURCEBINDINGS,
@@ -28,7 +29,9 @@ from karpool_fleet.karmada.propagation.names import (
     permanent_id,
 )
 from karpool_fleet.karmada.propagation.policies import Claim, placement_of
-from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
+from karpool_fleet.karmada.status import resource_interpreter
+from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.runtime.supervisor import Context
 
 # What the detector keeps equal to the template and the policy.
 OWN_FIELDS = (
@@ -81,6 +84,25 @@ class BindingRef(NamedTuple):
         return {BINDING_NAMESPACE: self.namespace, BINDING_NAME: self.name}
 
 
+class BindingFeeds:
+    """The bindings of both kinds, as one component hears of them."""
+
+    def __init__(self, context: Context) -> None:
+        kinds = (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
+        self._feeds: list[Feed[Object]] = [context.informers.of(kind) for kind in kinds]
+
+    def on_change(self, handler: Callable[[ObjectChange[Object]], None]) -> None:
+        for feed in self._feeds:
+            feed.on_change(handler)
+
+    def get(self, ref: BindingRef) -> Object | None:
+        return self._feeds[0 if ref.namespace else 1].get(ref.key)
+
+    def objects(self) -> Iterator[Object]:
+        for feed in self._feeds:
+            yield from feed.objects()
+
+
 def ref_of(binding: Object) -> BindingRef:
     meta = binding["metadata"]
     return BindingRef(meta.get("namespace", ""), meta["name"])
@@ -100,9 +122,7 @@ def ref_in(annotations: Object) -> BindingRef | None:
     return None
 
 
-def spec_for(
-    template: Object, policy: Object, interpreter: ResourceInterpreter, schedule_priority: int | None
-) -> Object:
+def spec_for(template: Object, policy: Object, schedule_priority: int | None) -> Object:
     """The part of a binding's spec that follows from template and policy; absent where empty."""
     meta, rules = template["metadata"], policy["spec"]
     spec: Object = {
@@ -118,12 +138,12 @@ def spec_for(
         "schedulerName": rules.get("schedulerName") or "default-scheduler",
         "conflictResolution": rules.get("conflictResolution") or "Abort",
     }
-    if components := interpreter.components(template):
+    if components := resource_interpreter.components(template):
         spec["components"] = components  # then one count and one need would say too little
     else:
-        if replicas := interpreter.replicas(template):
+        if replicas := resource_interpreter.replicas(template):
             spec["replicas"] = replicas
-        if needs := interpreter.requirements(template):
+        if needs := resource_interpreter.requirements(template):
             spec["replicaRequirements"] = needs
     if schedule_priority is not None and meta.get("namespace"):
         spec["schedulePriority"] = {"priority": schedule_priority}

@@ -9,26 +9,26 @@ import asyncio
 from typing import NamedTuple
 
 from karpool.cluster.changes import ObjectChange
-from karpool.kube.errors import AlreadyExists, NotFound
+from karpool.kube.errors import AlreadyExists
 from karpool.kube.event_recorder import ObjectReference
-from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import (
     CLUSTERPROPAGATIONPOLICIES,
-    CLUSTERRESOURCEBINDINGS,
     PRIORITYCLASSES,
     PROPAGATIONPOLICIES,
-    RESOURCEBINDINGS,
     ObjectKey,
 )
+from karpool_fleet.karmada.controller import KarmadaController
 from karpool_fleet.karmada.propagation.bindings import (
+    BindingFeeds,
     BindingRef,
     binding_patch,
     claim_patch,
     new_binding,
     ref_for,
+    ref_of,
     spec_for,
 )
-from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import CLUSTER_POLICY_ID, POLICY_ID, Object, is_reserved
 from karpool_fleet.karmada.propagation.policies import (
     MISMATCH,
@@ -44,9 +44,9 @@ from karpool_fleet.karmada.propagation.templates import (
     key_in,
     same_specification,
 )
-from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import patch_object, patch_version
 
 KIND_RETRY = Requeue(10.0)  # a kind that is not served may be defined later
 GOING_RETRY = Requeue(1.0)  # until the binding of a predecessor is gone
@@ -59,12 +59,11 @@ class _Policy(NamedTuple):
     name: str
 
 
-class ResourceDetector:
-    def __init__(self, context: Context, interpreter: ResourceInterpreter | None = None) -> None:
-        self._context = context
-        self._client = context.client
-        self._interpreter = interpreter or ResourceInterpreter()
-        self._queue: WorkQueue[TemplateKey | _Policy] = WorkQueue(context.clock, chance=context.random.random)
+class ResourceDetector(KarmadaController[TemplateKey | _Policy]):
+    workers = 5
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._templates = WatchedTemplates(context, self._on_template)
         self._claimed: dict[tuple[str, str], dict[TemplateKey, None]] = {}
         self._claims: dict[TemplateKey, tuple[str, str]] = {}
@@ -73,20 +72,14 @@ class ResourceDetector:
         self._own: Feed[Object] = context.informers.of(PROPAGATIONPOLICIES)
         self._wide: Feed[Object] = context.informers.of(CLUSTERPROPAGATIONPOLICIES)
         self._classes: Feed[Object] = context.informers.of(PRIORITYCLASSES)
-        self._bindings: dict[bool, Feed[Object]] = {
-            True: context.informers.of(RESOURCEBINDINGS),
-            False: context.informers.of(CLUSTERRESOURCEBINDINGS),
-        }
+        self._bindings = BindingFeeds(context)
         self._own.on_change(self._on_policy)
         self._wide.on_change(self._on_policy)
-        for feed in self._bindings.values():
-            feed.on_change(self._on_binding)
+        self._bindings.on_change(self._on_binding)
 
-    async def run(self) -> None:
-        await self._context.informers.synced()
-        async with asyncio.TaskGroup() as group:
-            self._templates.group = group
-            await self._queue.run(looking_again(self._reconcile), workers=5)
+    async def _work(self, group: asyncio.TaskGroup) -> None:
+        self._templates.group = group
+        await super()._work(group)
 
     # What wakes it
 
@@ -157,12 +150,8 @@ class ResourceDetector:
         label = POLICY_ID if claim.namespace else CLUSTER_POLICY_ID
         if label in (meta.get("labels") or {}):
             return
-        patch = {"metadata": {"uid": meta["uid"], "labels": {label: claim.id}}}
         resource = PROPAGATIONPOLICIES if claim.namespace else CLUSTERPROPAGATIONPOLICIES
-        try:
-            await self._client.patch(resource, claim.name, patch, namespace=claim.namespace or None)
-        except NotFound:
-            return
+        await patch_object(self._client, resource, policy, {"metadata": {"labels": {label: claim.id}}})
 
     async def _propagate(self, key: TemplateKey) -> Requeue | None:
         template = self._templates.get(key)
@@ -194,31 +183,27 @@ class ResourceDetector:
         patch = claim_patch(template, claim)
         if not patch:
             return template
-        meta = template["metadata"]
         resource = await self._templates.kinds.find(template["apiVersion"], template["kind"])
         assert resource is not None, "a template of a kind that is not served"
-        patch["resourceVersion"] = meta["resourceVersion"]
-        return await self._client.patch(
-            resource, meta["name"], {"metadata": patch}, namespace=meta.get("namespace")
-        )
+        return await patch_version(self._client, resource, template, {"metadata": patch})
 
     async def _give_up(self, key: TemplateKey, template: Object) -> None:
         """Nobody wants the template any more: its binding is no longer scheduled, and stays as it is."""
-        binding = self._bindings[bool(key.namespace)].get(ref_for(template).key)
+        binding = self._bindings.get(ref_for(template))
         ours = binding is not None and binding["spec"]["resource"].get("uid") == template["metadata"]["uid"]
         if binding is not None and ours and (patch := claim_patch(binding, None)):
-            await self._write_binding(binding, {"metadata": patch})
+            await patch_version(self._client, ref_of(binding).resource, binding, {"metadata": patch})
         await self._claim(template, None)
 
     async def _bind(self, template: Object, policy: Object) -> Requeue | None:
         ref, claim = ref_for(template), claim_by(policy)
-        spec = spec_for(template, policy, self._interpreter, self._schedule_priority(template, policy))
-        binding = self._bindings[bool(ref.namespace)].get(ref.key) or self._made.get(ref)
+        spec = spec_for(template, policy, self._schedule_priority(template, policy))
+        binding = self._bindings.get(ref) or self._made.get(ref)
         if binding is None:
             try:
                 body = new_binding(template, claim, spec)
                 made = await self._client.create(ref.resource, body, namespace=ref.where)
-                if ref.key not in self._bindings[bool(ref.namespace)]:
+                if self._bindings.get(ref) is None:
                     self._made[ref] = made
                 return None
             except AlreadyExists:
@@ -229,16 +214,8 @@ class ResourceDetector:
         ):
             return GOING_RETRY
         if patch := binding_patch(binding, template, claim, spec):
-            await self._write_binding(binding, patch)
+            await patch_version(self._client, ref.resource, binding, patch)
         return None
-
-    async def _write_binding(self, binding: Object, patch: Object) -> None:
-        """Raises Conflict when the binding is not as we know it: decide again."""
-        meta = binding["metadata"]
-        precondition = {"resourceVersion": meta["resourceVersion"]}
-        patch = {**patch, "metadata": {**patch.get("metadata", {}), **precondition}}
-        resource = RESOURCEBINDINGS if meta.get("namespace") else CLUSTERRESOURCEBINDINGS
-        await self._client.patch(resource, meta["name"], patch, namespace=meta.get("namespace"))
 
     def _schedule_priority(self, template: Object, policy: Object) -> int | None:
         priority = policy["spec"].get("schedulePriority")

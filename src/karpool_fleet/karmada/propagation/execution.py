@@ -5,8 +5,8 @@ or is changed there, is put right again; an object whose work goes is deleted wi
 unless it is not ours or is to be preserved.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from karpool.cluster.changes import ObjectChange
@@ -19,12 +19,10 @@ from karpool.model.kubernetes.meta import ObjectMeta, Wire
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.karmada.members.members import (
     Connection,
-    Connections,
     JoinedMember,
+    MemberController,
     MemberInformers,
-    MemberQueues,
 )
-from karpool_fleet.karmada.propagation.conflicts import looking_again
 from karpool_fleet.karmada.propagation.names import (
     MANAGED,
     WORK_FINALIZER,
@@ -37,6 +35,7 @@ from karpool_fleet.karmada.propagation.names import cluster_of as cluster_of_spa
 from karpool_fleet.karmada.propagation.retention import has_drifted, may_write, retained
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import delete_object, patch_object, patch_version
 
 APPLIED = ("Applied", "AppliedSuccessful", "Manifest has been successfully applied")
 SUSPENDED = ("SuspendDispatching", "Work dispatching is in a suspended state.")
@@ -66,28 +65,16 @@ def is_ready(cluster: Object | None) -> bool:
     return ready is not None and ready["status"] == "True"
 
 
-class ExecutionController:
+class ExecutionController(MemberController):
     def __init__(self, context: Context, members: Mapping[str, JoinedMember]) -> None:
-        self._context = context
-        self._client = context.client
-        self._queues = MemberQueues(context.clock, context.random.random, looking_again(self._reconcile))
-        self._connections = Connections(members)
-        self._watches: MemberInformers[MemberObject] = MemberInformers(
-            self._connections, MemberObject, lambda cluster, resource: _Watch(self, cluster, resource)
-        )
+        super().__init__(context, members)
+        self._watches = MemberInformers(self, MemberObject, self._on_member)
         self._written: dict[_Place, str] = {}  # the stamps of our latest writes
         self._works: Feed[Object] = context.informers.of(WORKS)
         self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
         self._by_cluster: dict[str, dict[ObjectKey, None]] = {}
         self._works.on_change(self._on_work)
         self._clusters.on_change(self._on_cluster)
-
-    async def run(self) -> None:
-        await self._context.informers.synced()
-        async with asyncio.TaskGroup() as group:
-            self._watches.group = group
-            self._queues.run_in(group)
-            await asyncio.Event().wait()  # members may come at any time
 
     # What wakes it
 
@@ -104,7 +91,7 @@ class ExecutionController:
 
     def _add(self, key: ObjectKey) -> None:
         if cluster := cluster_of_space(key.namespace):
-            self._queues.of(cluster).add(key)
+            self._queue_of(cluster).add(key)
 
     def _on_cluster(self, change: ObjectChange[Object]) -> None:
         """A member that has become ready, or is about to leave, has work waiting."""
@@ -117,10 +104,11 @@ class ExecutionController:
             for key in self._by_cluster.get(name, ()):
                 self._add(key)
 
-    def on_member(self, place: _Place, change: ObjectChange[MemberObject]) -> None:
+    def _on_member(self, cluster: str, resource: ApiResource, change: ObjectChange[MemberObject]) -> None:
         """Somebody touched an object in a member, unless it was us."""
         if change.object is None:
             return
+        place = _Place(cluster, resource, change.key)
         notes = change.object.metadata.annotations or {}
         work = ObjectKey(notes.get(WORK_NAMESPACE, ""), notes.get(WORK_NAME, ""))
         if change.type == "DELETED":
@@ -138,7 +126,7 @@ class ExecutionController:
         name = cluster_of_space(key.namespace)
         if work is None or not name:
             return None
-        cluster, connection = self._clusters.get(ObjectKey("", name)), self._connections.get(name)
+        cluster, connection = self._clusters.get(ObjectKey("", name)), self.connections.get(name)
         ready = is_ready(cluster) and connection is not None
         leaving = cluster is None or "deletionTimestamp" in cluster["metadata"]
         if "deletionTimestamp" in work["metadata"]:
@@ -220,25 +208,16 @@ class ExecutionController:
             resource = await connection.kinds.find(manifest["apiVersion"], manifest["kind"])
             if resource is None:
                 continue
-            try:
-                observed = await connection.client.get(
-                    resource, meta["name"], namespace=meta.get("namespace")
-                )
+            client, namespace = connection.client, meta.get("namespace")
+            with suppress(NotFound):
+                observed = await client.get(resource, meta["name"], namespace=namespace)
                 held = observed["metadata"].get("labels") or {}
                 if held.get(WORK_ID) != meta["labels"].get(WORK_ID):
                     continue  # not ours
                 if work["spec"].get("preserveResourcesOnDeletion"):
                     await self._let_go(connection, resource, observed)
                 elif "deletionTimestamp" not in observed["metadata"]:
-                    await connection.client.delete(
-                        resource,
-                        meta["name"],
-                        namespace=meta.get("namespace"),
-                        uid=observed["metadata"]["uid"],
-                        propagation="Background",
-                    )
-            except NotFound:
-                continue
+                    await delete_object(client, resource, observed, propagation="Background")
 
     async def _let_go(self, connection: Connection, resource: ApiResource, observed: Object) -> None:
         """Leave an object in the member, without the marks that make it ours."""
@@ -256,36 +235,14 @@ class ExecutionController:
         kept = [finalizer for finalizer in meta.get("finalizers") or () if finalizer != WORK_FINALIZER]
         if len(kept) == len(meta.get("finalizers") or ()):
             return
-        patch = {"metadata": {"uid": meta["uid"], "finalizers": kept or None}}
-        try:
-            await self._client.patch(WORKS, meta["name"], patch, namespace=meta["namespace"])
-        except NotFound:
-            return
+        await patch_object(self._client, WORKS, work, {"metadata": {"finalizers": kept or None}})
 
     async def _say(self, work: Object, condition_type: str, status: str, reason: str, message: str) -> Object:
         held = (work.get("status") or {}).get("conditions") or []
         condition = {"type": condition_type, "status": status, "reason": reason, "message": message}
-        conditions = upsert_condition(held, condition, rfc3339(self._context.clock.now()))
+        conditions = upsert_condition(held, condition, rfc3339(self._clock.now()))
         if conditions == held:
             return work
-        meta = work["metadata"]
-        patch = {
-            "metadata": {"resourceVersion": meta["resourceVersion"]},
-            "status": {"conditions": conditions},
-        }
-        return await self._client.patch(
-            WORKS, meta["name"], patch, namespace=meta["namespace"], subresource="status"
+        return await patch_version(
+            self._client, WORKS, work, {"status": {"conditions": conditions}}, status=True
         )
-
-
-class _Watch:
-    """Tells the controller of one kind in one member."""
-
-    def __init__(self, controller: ExecutionController, cluster: str, resource: ApiResource) -> None:
-        self._controller = controller
-        self._cluster = cluster
-        self._resource = resource
-
-    def apply(self, changes: Sequence[ObjectChange[MemberObject]], /) -> None:
-        for change in changes:
-            self._controller.on_member(_Place(self._cluster, self._resource, change.key), change)

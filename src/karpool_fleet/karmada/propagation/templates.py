@@ -4,7 +4,8 @@ Kinds that every component reads as structs are watched once more here, whole.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from karpool.cluster.changes import ObjectChange
@@ -12,7 +13,7 @@ from karpool.kube.watch.informer import Informer
 from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
 from karpool_fleet.karmada.members.members import MemberKinds, start_in
 from karpool_fleet.karmada.propagation.names import Object
-from karpool_fleet.runtime.informers import STRUCTS, Feed
+from karpool_fleet.runtime.informers import STRUCTS, EachChange, Feed
 from karpool_fleet.runtime.supervisor import Context
 
 
@@ -56,7 +57,7 @@ class WatchedTemplates:
         resource = await self.kinds.find(api_version, kind)
         if resource is None or (api_version, kind) in self._held:
             return resource
-        sink = _Told(api_version, kind, self._on_change)
+        sink = EachChange(partial(self._tell, api_version, kind))
         if resource in STRUCTS:
             assert self.group is not None, "the component does not run"
             informer: Informer[Any] = Informer(self._context.client, resource, into=dict)
@@ -69,6 +70,9 @@ class WatchedTemplates:
             feed.add_sink(sink)
         return resource
 
+    def _tell(self, api_version: str, kind: str, change: ObjectChange[Object]) -> None:
+        self._on_change(TemplateKey(api_version, kind, *change.key), change)
+
     def is_watched(self, api_version: str, kind: str) -> bool:
         return (api_version, kind) in self._held
 
@@ -79,16 +83,6 @@ class WatchedTemplates:
     def of_kind(self, api_version: str, kind: str) -> Iterator[Object]:
         held = self._held.get((api_version, kind))
         return iter(()) if held is None else held.objects()
-
-
-class _Told:
-    def __init__(self, api_version: str, kind: str, tell: OnTemplate) -> None:
-        self._kind = (api_version, kind)
-        self._tell = tell
-
-    def apply(self, changes: Sequence[ObjectChange[Object]], /) -> None:
-        for change in changes:
-            self._tell(TemplateKey(*self._kind, *change.key), change)
 
 
 # What changes without the template meaning anything else.

@@ -29,7 +29,8 @@ from karpool_fleet.karmada.propagation.names import (
     permanent_id,
     work_name,
 )
-from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
+from karpool_fleet.karmada.status.resource_interpreter import with_replicas
+from karpool_fleet.runtime.writes import patch_version
 
 GOING_RETRY = Requeue(1.0)  # until the work of a predecessor is gone
 # Metadata that means something in the control plane only.
@@ -105,7 +106,7 @@ def shares_of_completions(template: Object, targets: Sequence[Object]) -> Mappin
     return shares
 
 
-def manifests(template: Object, spec: Object, interpreter: ResourceInterpreter) -> dict[str, Object]:
+def manifests(template: Object, spec: Object) -> dict[str, Object]:
     """What each cluster is to hold, before overrides. A target without replicas gets none."""
     plain, targets = plain_manifest(template), targets_of(spec)
     completions = shares_of_completions(template, targets)
@@ -113,7 +114,7 @@ def manifests(template: Object, spec: Object, interpreter: ResourceInterpreter) 
     for target in targets:
         name, manifest = target["name"], plain
         if is_workload(spec):
-            manifest = interpreter.with_replicas(manifest, target.get("replicas") or 0)
+            manifest = with_replicas(manifest, target.get("replicas") or 0)
         if name in completions:
             manifest = {**manifest, "spec": {**manifest["spec"], "completions": completions[name]}}
         result[name] = manifest
@@ -204,9 +205,7 @@ async def write_work(client: Client, work: Object | None, wanted: Object) -> Req
     if "deletionTimestamp" in work["metadata"]:
         return GOING_RETRY
     if patch := work_patch(work, wanted):
-        version = {"resourceVersion": work["metadata"]["resourceVersion"]}
-        patch["metadata"] = {**patch.get("metadata", {}), **version}
-        await client.patch(WORKS, key.name, patch, namespace=key.namespace)
+        await patch_version(client, WORKS, work, patch)
     return None
 
 

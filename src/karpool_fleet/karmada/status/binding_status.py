@@ -9,13 +9,12 @@ from collections.abc import Sequence
 
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import changed_fields, condition_of, upsert_condition
-from karpool.kube.errors import NotFound
-from karpool.kube.work_queue import Requeue, WorkQueue
-from karpool.model.kubernetes.api_resources import CLUSTERRESOURCEBINDINGS, RESOURCEBINDINGS, WORKS
+from karpool.kube.work_queue import Requeue
+from karpool.model.kubernetes.api_resources import WORKS
 from karpool.model.kubernetes.times import rfc3339
+from karpool_fleet.karmada.controller import GATHER_SECONDS, KarmadaController
 from karpool_fleet.karmada.propagation.binding_controller import WorksByBinding
-from karpool_fleet.karmada.propagation.bindings import BindingRef, ref_of, targets_of
-from karpool_fleet.karmada.propagation.conflicts import looking_again
+from karpool_fleet.karmada.propagation.bindings import BindingFeeds, BindingRef, ref_of, targets_of
 from karpool_fleet.karmada.propagation.names import Object, cluster_of
 from karpool_fleet.karmada.propagation.templates import (
     TemplateKey,
@@ -23,11 +22,11 @@ from karpool_fleet.karmada.propagation.templates import (
     key_in,
     same_specification,
 )
-from karpool_fleet.karmada.status.resource_interpreter import UNKNOWN, ResourceInterpreter
+from karpool_fleet.karmada.status import resource_interpreter
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import patch_object, patch_version
 
-GATHER_SECONDS = 0.1
 _DONE = ("True", "FullyAppliedSuccess", "All works have been successfully applied")
 _NOT_DONE = (
     "False",
@@ -51,7 +50,7 @@ def _item(work: Object) -> Object:
     elif applied is not None and applied.get("message"):
         item["appliedMessage"] = applied["message"]
     told: Object = next(iter(status.get("manifestStatuses") or ()), {})
-    item["health"] = told.get("health", UNKNOWN)
+    item["health"] = told.get("health", resource_interpreter.UNKNOWN)
     if told.get("status"):
         item["status"] = told["status"]
     return item
@@ -63,36 +62,22 @@ def is_fully_applied(spec: Object, items: Sequence[Object]) -> bool:
     return bool(names) and names <= there
 
 
-class BindingStatusController:
-    def __init__(
-        self,
-        context: Context,
-        interpreter: ResourceInterpreter | None = None,
-        *,
-        gather_seconds: float = GATHER_SECONDS,
-    ) -> None:
-        self._context = context
-        self._client = context.client
-        self._interpreter = interpreter or ResourceInterpreter()
-        self._gather = gather_seconds
-        self._queue: WorkQueue[BindingRef] = WorkQueue(context.clock, chance=context.random.random)
+class BindingStatusController(KarmadaController[BindingRef]):
+    workers = 5
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._templates = WatchedTemplates(context, self._on_template)
         self._by_template: dict[TemplateKey, BindingRef] = {}
-        self._bindings: dict[bool, Feed[Object]] = {
-            True: context.informers.of(RESOURCEBINDINGS),
-            False: context.informers.of(CLUSTERRESOURCEBINDINGS),
-        }
+        self._bindings = BindingFeeds(context)
         feed: Feed[Object] = context.informers.of(WORKS)
         self._works = WorksByBinding(feed)
         feed.on_change(self._on_work)
-        for bindings in self._bindings.values():
-            bindings.on_change(self._on_binding)
+        self._bindings.on_change(self._on_binding)
 
-    async def run(self) -> None:
-        await self._context.informers.synced()
-        async with asyncio.TaskGroup() as group:
-            self._templates.group = group
-            await self._queue.run(looking_again(self._reconcile), workers=5)
+    async def _work(self, group: asyncio.TaskGroup) -> None:
+        self._templates.group = group
+        await super()._work(group)
 
     # What wakes it
 
@@ -103,7 +88,7 @@ class BindingStatusController:
         old = change.old
         told = old is None or change.type == "DELETED" or old.get("status") != change.object.get("status")
         if told or "deletionTimestamp" in change.object["metadata"]:
-            self._queue.add_after(ref, self._gather)
+            self._queue.add_after(ref, GATHER_SECONDS)
 
     def _on_binding(self, change: ObjectChange[Object]) -> None:
         if change.object is None:
@@ -114,7 +99,7 @@ class BindingStatusController:
             return
         ref = ref_of(change.object)
         self._by_template[template] = ref
-        self._queue.add_after(ref, self._gather)
+        self._queue.add_after(ref, GATHER_SECONDS)
 
     def _on_template(self, key: TemplateKey, change: ObjectChange[Object]) -> None:
         ref = self._by_template.get(key)
@@ -123,12 +108,12 @@ class BindingStatusController:
         # Its status too: what we compare with may have been older than our own last write.
         told = change.old is None or change.old.get("status") != change.object.get("status")
         if told or (change.old is not None and not same_specification(change.old, change.object)):
-            self._queue.add_after(ref, self._gather)
+            self._queue.add_after(ref, GATHER_SECONDS)
 
     # What it does
 
     async def _reconcile(self, ref: BindingRef) -> Requeue | None:
-        binding = self._bindings[bool(ref.namespace)].get(ref.key)
+        binding = self._bindings.get(ref)
         if binding is None or "deletionTimestamp" in binding["metadata"]:
             return None
         status = binding.get("status") or {}
@@ -146,21 +131,13 @@ class BindingStatusController:
         values = _DONE if is_fully_applied(binding["spec"], items) else _NOT_DONE
         fields = dict(zip(("status", "reason", "message"), values, strict=True))
         held = status.get("conditions") or []
-        now = rfc3339(self._context.clock.now())
+        now = rfc3339(self._clock.now())
         conditions = upsert_condition(held, {"type": "FullyApplied", **fields}, now)
         if conditions != held:
             patch["conditions"] = conditions
-        if not patch:
-            return
-        # The list of conditions is replaced as a whole: never write over a scheduler's newer one.
-        precondition = {"resourceVersion": binding["metadata"]["resourceVersion"]}
-        await self._client.patch(
-            ref.resource,
-            ref.name,
-            {"metadata": precondition, "status": patch},
-            namespace=ref.where,
-            subresource="status",
-        )
+        if patch:
+            # The list of conditions is replaced as a whole: never write over a scheduler's newer one.
+            await patch_version(self._client, ref.resource, binding, {"status": patch}, status=True)
 
     async def _write_template(self, key: TemplateKey, items: Sequence[Object]) -> None:
         resource = await self._templates.watch(key.api_version, key.kind)
@@ -170,19 +147,12 @@ class BindingStatusController:
         if template is None:
             return  # the watch has just begun, and brings us back
         template = {**template, "apiVersion": key.api_version, "kind": key.kind}
-        status = self._interpreter.aggregated(template, items)
+        status = resource_interpreter.aggregated(template, items)
         if status is None:
             return
         held = template.get("status") or {}
         # What is not summed up (conditions, say) is left as it is.
-        ours = {*self._interpreter.of(template).counts, *status}
+        ours = {*resource_interpreter.interpretation(template).counts, *status}
         patch = changed_fields({name: held[name] for name in held if name in ours}, status)
-        if not patch:
-            return
-        body = {"metadata": {"uid": template["metadata"]["uid"]}, "status": patch}
-        try:
-            await self._client.patch(
-                resource, key.name, body, namespace=key.namespace or None, subresource="status"
-            )
-        except NotFound:
-            return
+        if patch:
+            await patch_object(self._client, resource, template, {"status": patch}, status=True)

@@ -2,47 +2,33 @@
 
 Looked at once per period, as upstream does: between two looks a scheduler sees an older
 state. A member that does not answer keeps its condition for a threshold, and its last
-summary for good. A member in Pull mode reports through its own agent: when it is cut
-off nothing is written at all, and the cluster controller draws its conclusions.
+summary for good.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import changed_fields, condition_of, upsert_condition
-from karpool.kube.errors import AlreadyExists, KubeError, NotFound, StatusError
+from karpool.kube.errors import KubeError, NotFound, StatusError
 from karpool.kube.transport.rest import NEVER
 from karpool.kube.watch.informer import Informer
 from karpool.kube.work_queue import Requeue
-from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, LEASES, NODES, PODS, ObjectKey
+from karpool.model.kubernetes.api_resources import CLUSTERS, CRDS, NODES, PODS, ObjectKey
 from karpool.model.kubernetes.meta import ObjectMeta, Wire
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
-from karpool.model.kubernetes.times import rfc3339, rfc3339_micro
-from karpool_fleet.karmada.members.members import (
-    Connection,
-    Connections,
-    JoinedMember,
-    MemberQueues,
-    start_in,
-)
+from karpool.model.kubernetes.times import rfc3339
+from karpool_fleet.karmada.members.members import Connection, JoinedMember, MemberController, start_in
 from karpool_fleet.karmada.members.summary import Models, SummaryBuilder
-from karpool_fleet.karmada.propagation.conflicts import looking_again
-from karpool_fleet.karmada.propagation.names import CLUSTER_FINALIZER, LEASE_NAMESPACE, Object
-from karpool_fleet.runtime.informers import Feed
+from karpool_fleet.karmada.propagation.names import CLUSTER_FINALIZER, Object
+from karpool_fleet.runtime.informers import EachChange, Feed
 from karpool_fleet.runtime.supervisor import Context
 
-
-@dataclass(frozen=True)
-class StatusSettings:
-    period: float = 10.0
-    failure_threshold: float = 30.0  # how long a member may fail before it is not ready
-    success_threshold: float = 30.0  # how long it must be well again before it is ready
-    probe_timeout: float = 10.0
-    lease_seconds: float = 40.0
+PERIOD_SECONDS = 10.0
+THRESHOLD_SECONDS = 30.0  # how long a member may fail before it is not ready, and be well before it is
+PROBE_SECONDS = 10.0
 
 
 class Ready(NamedTuple):
@@ -60,8 +46,7 @@ COMPLETE = Ready("True", "Complete", "collected complete APIEnablements from the
 class Threshold:
     """Holds a change of readiness back until it has lasted."""
 
-    def __init__(self, settings: StatusSettings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._seen: tuple[str, float] | None = None
 
     def adjusted(self, observed: Ready, held: Object | None, now: float) -> Ready:
@@ -71,9 +56,7 @@ class Threshold:
                 return observed
         if held is None or (held["status"] == "True") == (observed.status == "True"):
             return observed
-        settings = self._settings
-        wait = settings.success_threshold if observed.status == "True" else settings.failure_threshold
-        if now < self._seen[1] + wait:
+        if now < self._seen[1] + THRESHOLD_SECONDS:
             return Ready(held["status"], held["reason"], held["message"])
         return observed
 
@@ -102,10 +85,10 @@ class _Definition(Wire, frozen=True):
 class _Watched:
     """One member, watched."""
 
-    def __init__(self, connection: Connection, group: asyncio.TaskGroup, settings: StatusSettings) -> None:
+    def __init__(self, connection: Connection, group: asyncio.TaskGroup) -> None:
         self.connection = connection
         self.summary = SummaryBuilder()
-        self.threshold = Threshold(settings)
+        self.threshold = Threshold()
         self.models: Any = None  # those the summary was last asked with
         self.version = ""
         self.enablements: list[Object] = []
@@ -114,9 +97,9 @@ class _Watched:
         self._pods = Informer(client, PODS, into=Pod, keep=False)
         self._nodes = Informer(client, NODES, into=Node, keep=False)
         definitions = Informer(client, CRDS, into=_Definition, keep=False)
-        self._pods.add_sink(_Each(self.summary.on_pod))
-        self._nodes.add_sink(_Each(self.summary.on_node))
-        definitions.add_sink(_Each(self._on_definition))
+        self._pods.add_sink(EachChange(self.summary.on_pod))
+        self._nodes.add_sink(EachChange(self.summary.on_node))
+        definitions.add_sink(EachChange(self._on_definition))
         informers: Sequence[Informer[Any]] = (self._pods, self._nodes, definitions)
         started = [start_in(group, informer.run(), f"{informer.resource}") for informer in informers]
         self.tasks = [task for task in started if task is not None]
@@ -151,37 +134,14 @@ class _Watched:
             task.cancel()
 
 
-class _Each:
-    def __init__(self, handler: Any) -> None:
-        self._handler = handler
+class ClusterStatusController(MemberController):
+    workers = 1
 
-    def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
-        for change in changes:
-            self._handler(change)
-
-
-class ClusterStatusController:
-    def __init__(
-        self, context: Context, members: Mapping[str, JoinedMember], settings: StatusSettings | None = None
-    ) -> None:
-        self._context = context
-        self._client = context.client
-        self._settings = settings or StatusSettings()
-        self._connections = Connections(members)
+    def __init__(self, context: Context, members: Mapping[str, JoinedMember]) -> None:
+        super().__init__(context, members)
         self._watched: dict[str, _Watched] = {}
-        self._queues = MemberQueues(
-            context.clock, context.random.random, looking_again(self._reconcile), workers=1
-        )
         self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
         self._clusters.on_change(self._on_cluster)
-        self._group: asyncio.TaskGroup | None = None
-
-    async def run(self) -> None:
-        await self._context.informers.synced()
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            self._queues.run_in(group)
-            await asyncio.Event().wait()  # members may come at any time
 
     def _on_cluster(self, change: ObjectChange[Object]) -> None:
         name = change.key.name
@@ -190,32 +150,26 @@ class ClusterStatusController:
         new, old = change.object, change.old
         marks = [obj and obj["metadata"].get("finalizers") for obj in (new, old)]
         if old is None or marks[0] != marks[1] or new is None or new.get("spec") != old.get("spec"):
-            self._queues.of(name).add(change.key)
+            self._queue_of(name).add(change.key)
 
     async def _reconcile(self, key: ObjectKey) -> Requeue | None:
         cluster = self._clusters.get(key)
         # The finalizer says that the cluster controller has made room for it.
         if cluster is None or CLUSTER_FINALIZER not in (cluster["metadata"].get("finalizers") or ()):
             return None
-        status = await self._observe(key.name, cluster)
-        if status is not None:
-            await self._write(cluster, status)
-        return Requeue(self._settings.period)
+        await self._write(cluster, await self._observe(key.name, cluster))
+        return Requeue(PERIOD_SECONDS)
 
-    async def _observe(self, name: str, cluster: Object) -> Object | None:
-        """The fields of the status that are known now; None when nothing can be said."""
-        connection = self._connections.get(name)
+    async def _observe(self, name: str, cluster: Object) -> Object:
+        """The fields of the status that are known now."""
+        connection = self.connections.get(name)
         held = (cluster.get("status") or {}).get("conditions") or []
-        now = self._context.clock.now()
+        now = self._clock.now()
         if connection is None:
             reason = Ready("False", "StatusCollectionFailed", f"there is no way to reach cluster {name}")
             return {"conditions": self._conditions(held, {"Ready": reason})}
         watched = self._watch(name, connection)
         observed = await self._probe(connection)
-        if cluster["spec"].get("syncMode") == "Pull":
-            if observed is UNREACHED:
-                return None
-            await self._renew(name)
         ready = watched.threshold.adjusted(observed, condition_of(held, "Ready"), now)
         if observed is not WELL:
             watched.is_stale = True  # it may come back as another version
@@ -234,14 +188,13 @@ class ClusterStatusController:
 
     def _watch(self, name: str, connection: Connection) -> _Watched:
         if name not in self._watched:
-            assert self._group is not None, "the component does not run"
-            self._watched[name] = _Watched(connection, self._group, self._settings)
+            assert self.group is not None, "the component does not run"
+            self._watched[name] = _Watched(connection, self.group)
         return self._watched[name]
 
     async def _probe(self, connection: Connection) -> Ready:
-        timeout = self._settings.probe_timeout
         try:
-            await connection.client.rest.call("GET", "/readyz", retry=NEVER, timeout=timeout)
+            await connection.client.rest.call("GET", "/readyz", retry=NEVER, timeout=PROBE_SECONDS)
         except StatusError:
             return UNWELL
         except KubeError:
@@ -249,7 +202,7 @@ class ClusterStatusController:
         return WELL
 
     def _conditions(self, held: list[Object], wanted: Mapping[str, Ready]) -> list[Object]:
-        now = rfc3339(self._context.clock.now())
+        now = rfc3339(self._clock.now())
         for condition_type, said in wanted.items():
             held = upsert_condition(held, {"type": condition_type, **said._asdict()}, now)
         return held
@@ -270,16 +223,3 @@ class ClusterStatusController:
             )
         except NotFound:
             return
-
-    async def _renew(self, name: str) -> None:
-        """A sign of life of a member's agent."""
-        now = rfc3339_micro(self._context.clock.now())
-        spec = {"holderIdentity": name, "leaseDurationSeconds": int(self._settings.lease_seconds)}
-        body = {"metadata": {"name": name, "namespace": LEASE_NAMESPACE}, "spec": {**spec, "renewTime": now}}
-        try:
-            await self._client.patch(LEASES, name, {"spec": {"renewTime": now}}, namespace=LEASE_NAMESPACE)
-        except NotFound:
-            try:
-                await self._client.create(LEASES, body)
-            except AlreadyExists:
-                return

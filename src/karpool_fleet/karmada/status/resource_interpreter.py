@@ -1,7 +1,6 @@
 """What the control plane must know about a kind to propagate it: replicas, needs, health, status.
 
-Built-in kinds are in a table; a custom kind is described by an `Interpretation` of
-its own, and any other kind is read by convention: `spec.replicas`, and a pod template
+Built-in kinds are in a table; any other kind is read by convention: `spec.replicas`, and a pod template
 in `spec.template` where there is one. Nothing here does I/O.
 """
 
@@ -147,113 +146,113 @@ _BY_CONVENTION = Interpretation("replicas", "template")
 _SET = Interpretation(health=_set_health)
 
 
-class ResourceInterpreter:
-    """Reads objects of any kind; `custom` comes before the built-in table."""
+def interpretation(obj: Object) -> Interpretation:
+    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
+    default = _SET if has_components(obj) else _BY_CONVENTION
+    return BUILTIN.get((group, str(obj.get("kind", ""))), default)
 
-    def __init__(self, custom: Mapping[tuple[str, str], Interpretation] | None = None) -> None:
-        self._table = {**BUILTIN, **(custom or {})}
 
-    def of(self, obj: Object) -> Interpretation:
-        group = str(obj.get("apiVersion", "")).rpartition("/")[0]
-        default = _SET if has_components(obj) else _BY_CONVENTION
-        return self._table.get((group, str(obj.get("kind", ""))), default)
+def replicas(obj: Object) -> int | None:
+    """The count that can be divided; None for a kind without one."""
+    if obj.get("kind") == "Pod":
+        return 1
+    field, spec = interpretation(obj).replicas, obj.get("spec")
+    if not field or not isinstance(spec, dict) or field not in spec:
+        return None
+    amount = _number(spec[field])
+    if obj.get("kind") == "Job":
+        # Pods beyond the completions still missing would have nothing to do.
+        amount = min(amount, _number(spec.get("completions", amount)))
+    return amount
 
-    def replicas(self, obj: Object) -> int | None:
-        """The count that can be divided; None for a kind without one."""
-        if obj.get("kind") == "Pod":
-            return 1
-        field, spec = self.of(obj).replicas, obj.get("spec")
-        if not field or not isinstance(spec, dict) or field not in spec:
-            return None
-        amount = _number(spec[field])
-        if obj.get("kind") == "Job":
-            # Pods beyond the completions still missing would have nothing to do.
-            amount = min(amount, _number(spec.get("completions", amount)))
-        return amount
 
-    def requirements(self, obj: Object) -> Object | None:
-        """What one replica needs, as `spec.replicaRequirements` says it; None for nothing special."""
-        pod = self._pod(obj)
-        needs = _requirements(pod) if pod is not None else {}
-        if needs and obj["metadata"].get("namespace"):
-            needs["namespace"] = obj["metadata"]["namespace"]
-        return needs or None
+def requirements(obj: Object) -> Object | None:
+    """What one replica needs, as `spec.replicaRequirements` says it; None for nothing special."""
+    pod = _pod(obj)
+    needs = _requirements(pod) if pod is not None else {}
+    if needs and obj["metadata"].get("namespace"):
+        needs["namespace"] = obj["metadata"]["namespace"]
+    return needs or None
 
-    def components(self, obj: Object) -> list[Object]:
-        """As `spec.components` says it; none for a kind with one pod template, or with ones that cannot be
-        read: the API server of the member will say what is wrong with them."""
-        if not has_components(obj):
-            return []
-        try:
-            components = components_of(obj)
-        except Invalid:
-            return []
-        return [
-            {"name": name, "replicas": replicas, "replicaRequirements": _requirements(pod)}
-            for name, pod, replicas in components
-        ]
 
-    def _pod(self, obj: Object) -> Pod | None:
-        template: Any
-        if obj.get("kind") == "Pod":
-            template, path = {key: obj.get(key) for key in ("metadata", "spec")}, ""
-        else:
-            field, spec = self.of(obj).template, obj.get("spec")
-            template = spec.get(field) if field and isinstance(spec, dict) else None
-            path = f"spec.{field}"
-        try:
-            pod = pod_of_template(obj, template, path)
-        except Invalid:
-            return None  # the API server of the member will say what is wrong with it
-        return pod if pod.spec.containers else None
+def components(obj: Object) -> list[Object]:
+    """As `spec.components` says it; none for a kind with one pod template, or with ones that cannot be
+    read: the API server of the member will say what is wrong with them."""
+    if not has_components(obj):
+        return []
+    try:
+        components = components_of(obj)
+    except Invalid:
+        return []
+    return [
+        {"name": name, "replicas": replicas, "replicaRequirements": _requirements(pod)}
+        for name, pod, replicas in components
+    ]
 
-    def with_replicas(self, obj: Object, replicas: int) -> Object:
-        """The manifest for a member that gets `replicas` of it; unchanged for a kind that has none."""
-        field, spec = self.of(obj).replicas, obj.get("spec")
-        if not field or not isinstance(spec, dict) or field not in spec:
-            return obj
-        return {**obj, "spec": {**spec, field: replicas}}
 
-    def health(self, obj: Object) -> str:
-        judge = self.of(obj).health
-        try:
-            return HEALTHY if judge is None else judge(obj)
-        except (KeyError, TypeError, AttributeError):
-            return UNKNOWN
+def _pod(obj: Object) -> Pod | None:
+    template: Any
+    if obj.get("kind") == "Pod":
+        template, path = {key: obj.get(key) for key in ("metadata", "spec")}, ""
+    else:
+        field, spec = interpretation(obj).template, obj.get("spec")
+        template = spec.get(field) if field and isinstance(spec, dict) else None
+        path = f"spec.{field}"
+    try:
+        pod = pod_of_template(obj, template, path)
+    except Invalid:
+        return None  # the API server of the member will say what is wrong with it
+    return pod if pod.spec.containers else None
 
-    def reflected(self, obj: Object) -> Object | None:
-        """What of a member's object is told to the control plane; None when it has no status."""
-        status = obj.get("status")
-        if not isinstance(status, dict) or not status:
-            return None
-        counts = self.of(obj).counts
-        if not counts or obj.get("kind") == "Job":
-            return status
-        kept = {name: status[name] for name in counts if status.get(name)}
-        meta = obj["metadata"]
-        marks = {
-            "generation": _number(meta.get("generation")),
-            "observedGeneration": _number(status.get("observedGeneration")),
-            "resourceTemplateGeneration": _decimal(
-                (meta.get("annotations") or {}).get(TEMPLATE_GENERATION, "")
-            ),
-        }
-        return kept | {name: value for name, value in marks.items() if value}
 
-    def aggregated(self, template: Object, items: Sequence[Object]) -> Object | None:
-        """The template's status from those of its members; None for a kind whose status is not summed."""
-        counts = self.of(template).counts
-        if not counts:
-            return None
-        statuses = [item.get("status") or {} for item in items]
-        result: Object = {}
-        for name in counts:
-            if total := sum(_number(status.get(name)) for status in statuses):
-                result[name] = total
-        if template.get("kind") == "Job":
-            return {**result, **_job_end(statuses)}
-        result["observedGeneration"] = _observed_generation(template, statuses)
-        return result
+def with_replicas(obj: Object, replicas: int) -> Object:
+    """The manifest for a member that gets `replicas` of it; unchanged for a kind that has none."""
+    field, spec = interpretation(obj).replicas, obj.get("spec")
+    if not field or not isinstance(spec, dict) or field not in spec:
+        return obj
+    return {**obj, "spec": {**spec, field: replicas}}
+
+
+def health(obj: Object) -> str:
+    judge = interpretation(obj).health
+    try:
+        return HEALTHY if judge is None else judge(obj)
+    except (KeyError, TypeError, AttributeError):
+        return UNKNOWN
+
+
+def reflected(obj: Object) -> Object | None:
+    """What of a member's object is told to the control plane; None when it has no status."""
+    status = obj.get("status")
+    if not isinstance(status, dict) or not status:
+        return None
+    counts = interpretation(obj).counts
+    if not counts or obj.get("kind") == "Job":
+        return status
+    kept = {name: status[name] for name in counts if status.get(name)}
+    meta = obj["metadata"]
+    marks = {
+        "generation": _number(meta.get("generation")),
+        "observedGeneration": _number(status.get("observedGeneration")),
+        "resourceTemplateGeneration": _decimal((meta.get("annotations") or {}).get(TEMPLATE_GENERATION, "")),
+    }
+    return kept | {name: value for name, value in marks.items() if value}
+
+
+def aggregated(template: Object, items: Sequence[Object]) -> Object | None:
+    """The template's status from those of its members; None for a kind whose status is not summed."""
+    counts = interpretation(template).counts
+    if not counts:
+        return None
+    statuses = [item.get("status") or {} for item in items]
+    result: Object = {}
+    for name in counts:
+        if total := sum(_number(status.get(name)) for status in statuses):
+            result[name] = total
+    if template.get("kind") == "Job":
+        return {**result, **_job_end(statuses)}
+    result["observedGeneration"] = _observed_generation(template, statuses)
+    return result
 
 
 def _decimal(text: object) -> int:

@@ -5,28 +5,24 @@ told a few times and not a hundred. While a member cannot be seen, what it said 
 stands.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import condition_of
-from karpool.kube.errors import NotFound
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ApiResource, ObjectKey
-from karpool_fleet.karmada.members.members import Connections, JoinedMember, MemberInformers, MemberQueues
-from karpool_fleet.karmada.propagation.conflicts import looking_again
+from karpool_fleet.karmada.controller import GATHER_SECONDS
+from karpool_fleet.karmada.members.members import JoinedMember, MemberController, MemberInformers
 from karpool_fleet.karmada.propagation.names import WORK_ID, WORK_NAME, WORK_NAMESPACE, Object, cluster_of
-from karpool_fleet.karmada.status.resource_interpreter import ResourceInterpreter
+from karpool_fleet.karmada.status import resource_interpreter
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import patch_object
 
-GATHER_SECONDS = 0.1
 UNSEEN_RETRY = Requeue(1.0)
 
 
-def manifest_status(
-    ordinal: int, resource: ApiResource, observed: Object, interpreter: ResourceInterpreter
-) -> Object:
+def manifest_status(ordinal: int, resource: ApiResource, observed: Object) -> Object:
     meta = observed["metadata"]
     identifier: Object = {
         "ordinal": ordinal,
@@ -39,41 +35,20 @@ def manifest_status(
         identifier["group"] = resource.group
     if meta.get("namespace"):
         identifier["namespace"] = meta["namespace"]
-    told: Object = {"identifier": identifier, "health": interpreter.health(observed)}
-    if (status := interpreter.reflected(observed)) is not None:
+    told: Object = {"identifier": identifier, "health": resource_interpreter.health(observed)}
+    if (status := resource_interpreter.reflected(observed)) is not None:
         told["status"] = status
     return told
 
 
-class WorkStatusController:
-    def __init__(
-        self,
-        context: Context,
-        members: Mapping[str, JoinedMember],
-        interpreter: ResourceInterpreter | None = None,
-        *,
-        gather_seconds: float = GATHER_SECONDS,
-    ) -> None:
-        self._context = context
-        self._client = context.client
-        self._interpreter = interpreter or ResourceInterpreter()
-        self._gather = gather_seconds
-        self._queues = MemberQueues(context.clock, context.random.random, looking_again(self._reconcile))
-        self._connections = Connections(members)
-        self._watches: MemberInformers[Object] = MemberInformers(
-            self._connections, dict, lambda cluster, resource: _Watch(self.on_member)
-        )
+class WorkStatusController(MemberController):
+    def __init__(self, context: Context, members: Mapping[str, JoinedMember]) -> None:
+        super().__init__(context, members)
+        self._watches: MemberInformers[Object] = MemberInformers(self, dict, self._on_member)
         self._works: Feed[Object] = context.informers.of(WORKS)
         self._works.on_change(self._on_work)
         clusters: Feed[Object] = context.informers.of(CLUSTERS)
         clusters.on_change(self._on_cluster)
-
-    async def run(self) -> None:
-        await self._context.informers.synced()
-        async with asyncio.TaskGroup() as group:
-            self._watches.group = group
-            self._queues.run_in(group)
-            await asyncio.Event().wait()  # members may come at any time
 
     def _on_work(self, change: ObjectChange[Object]) -> None:
         if change.type == "DELETED" or change.object is None:
@@ -85,25 +60,25 @@ class WorkStatusController:
         told = old.get("manifestStatuses") != change.object["status"].get("manifestStatuses")
         cluster = cluster_of(change.key.namespace)
         if cluster and (told or not _is_applied(change.old or {})):
-            self._queues.of(cluster).add(change.key)
+            self._queue_of(cluster).add(change.key)
 
     def _on_cluster(self, change: ObjectChange[Object]) -> None:
         if change.type == "DELETED":
             self._watches.stop(change.key.name)
 
-    def on_member(self, change: ObjectChange[Object]) -> None:
+    def _on_member(self, _cluster: str, _resource: ApiResource, change: ObjectChange[Object]) -> None:
         if change.object is not None:
             notes = change.object["metadata"].get("annotations") or {}
             work = ObjectKey(notes.get(WORK_NAMESPACE, ""), notes.get(WORK_NAME, ""))
             if cluster := cluster_of(work.namespace):
-                self._queues.of(cluster).add_after(work, self._gather)
+                self._queue_of(cluster).add_after(work, GATHER_SECONDS)
 
     async def _reconcile(self, key: ObjectKey) -> Requeue | None:
         work = self._works.get(key)
         if work is None or "deletionTimestamp" in work["metadata"] or not _is_applied(work):
             return None
         cluster = cluster_of(key.namespace)
-        connection = self._connections.get(cluster)
+        connection = self.connections.get(cluster)
         if connection is None:
             return None
         statuses: list[Object] = []
@@ -117,22 +92,11 @@ class WorkStatusController:
             if observed is None or not _is_same(manifest, observed):
                 continue  # it was deleted there; the execution controller is about to see to it
             observed = {**observed, "apiVersion": manifest["apiVersion"], "kind": manifest["kind"]}
-            statuses.append(manifest_status(ordinal, resource, observed, self._interpreter))
-        await self._write(work, statuses)
+            statuses.append(manifest_status(ordinal, resource, observed))
+        if ((work.get("status") or {}).get("manifestStatuses") or []) != statuses:
+            patch = {"status": {"manifestStatuses": statuses}}
+            await patch_object(self._client, WORKS, work, patch, status=True)
         return None
-
-    async def _write(self, work: Object, statuses: list[Object]) -> None:
-        held = (work.get("status") or {}).get("manifestStatuses") or []
-        if held == statuses:
-            return
-        meta = work["metadata"]
-        patch = {"metadata": {"uid": meta["uid"]}, "status": {"manifestStatuses": statuses}}
-        try:
-            await self._client.patch(
-                WORKS, meta["name"], patch, namespace=meta["namespace"], subresource="status"
-            )
-        except NotFound:
-            return
 
 
 def _is_applied(work: Object) -> bool:
@@ -143,12 +107,3 @@ def _is_applied(work: Object) -> bool:
 def _is_same(manifest: Object, observed: Object) -> bool:
     labels = observed["metadata"].get("labels") or {}
     return bool(labels.get(WORK_ID) == manifest["metadata"]["labels"].get(WORK_ID))
-
-
-class _Watch:
-    def __init__(self, tell: Callable[[ObjectChange[Object]], None]) -> None:
-        self._tell = tell
-
-    def apply(self, changes: Sequence[ObjectChange[Object]], /) -> None:
-        for change in changes:
-            self._tell(change)

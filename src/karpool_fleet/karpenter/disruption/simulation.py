@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from karpool.consolidation.methods.replacement_rules import SPOT_TYPES_MIN, cheaper_types, without_same_types
+from karpool.consolidation.methods.replacement_rules import cheaper_types, without_same_types
 from karpool.consolidation.policy import prices
 from karpool.model.catalogue.catalogue import Offering
 from karpool.model.karpenter.objects import CAPACITY_TYPE, INITIALIZED, NODEPOOL, ON_DEMAND, SPOT
@@ -44,7 +44,6 @@ class Simulator:
     def __init__(self, shared: Shared, provisioner: Provisioner) -> None:
         self._view = shared.view
         self._market = shared.market
-        self._settings = shared.settings
         self._clock = shared.context.clock
         self._provisioner = provisioner
 
@@ -128,10 +127,9 @@ class Simulator:
         kinds = planned.requirements.get(CAPACITY_TYPE)
         on_spot = all(disruption_candidate.capacity_type == SPOT for disruption_candidate in candidates)
         may_spot = kinds is None or SPOT in kinds
-        to_spot = on_spot and may_spot
-        if to_spot and not self._settings.spot_to_spot:
+        if on_spot and may_spot:
             return NoMove("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
-        requirements = _pinned(planned.requirements, SPOT) if to_spot else planned.requirements
+        requirements = planned.requirements
         worst = {
             choice.instance_type: worst_launch_price(
                 self._market, planned.pool, choice.instance_type, requirements
@@ -144,14 +142,7 @@ class Simulator:
             return NoMove("Filtering by price: minValues requirement is not met")
         if not kept:
             return NoMove("Can't replace with a cheaper node")
-        if to_spot and len(candidates) == 1:
-            if len(kept) < SPOT_TYPES_MIN:
-                return NoMove(
-                    f"SpotToSpotConsolidation requires {SPOT_TYPES_MIN} cheaper instance type options "
-                    f"than the current candidate to consolidate, got {len(kept)}"
-                )
-            kept = kept[:SPOT_TYPES_MIN]
-        either = not to_spot and may_spot and (kinds is None or ON_DEMAND in kinds)
+        either = may_spot and (kinds is None or ON_DEMAND in kinds)
         if either and any(_has_spot(self._market, choice.instance_type) for choice in kept):
             # A spot shortage must fail the launch rather than buy something dearer.
             requirements = _pinned(requirements, SPOT)

@@ -14,7 +14,6 @@ from karpool.model.karpenter.objects import (
     NodePool,
     pool_of,
 )
-from karpool.model.kubernetes.api_resources import KWOKNODECLASSES, ObjectKey
 from karpool.model.kubernetes.times import rfc3339
 from karpool.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, quantities
 from karpool_fleet.karpenter.lifecycle.conditions import (
@@ -27,7 +26,6 @@ from karpool_fleet.karpenter.lifecycle.conditions import (
 )
 from karpool_fleet.karpenter.provisioning.claims import HASH, HASH_VERSION, VERSION, pool_hash
 from karpool_fleet.karpenter.shared import Shared
-from karpool_fleet.runtime.informers import Feed
 
 _ALWAYS_SHOWN = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE, NODES)
 _CAPACITY_TYPES = (SPOT, ON_DEMAND, RESERVED)
@@ -42,10 +40,6 @@ class Pools:
         self._view = shared.view
         self._health = shared.health
         self._settings = shared.settings
-        self._classes: Feed[dict[str, Any]] | None = None
-        if self._settings.needs_node_class:
-            self._classes = context.informers.of(KWOKNODECLASSES)
-            self._classes.on_change(lambda change: self._all())
         self._view.pools.subscribe(self._on_pool)
         self._view.on_usage.append(
             lambda name: self._queue.add_after(name, self._settings.pool_status_seconds)
@@ -60,10 +54,6 @@ class Pools:
             self._queue.add(after.name)
         elif before is not None:
             self._health.forget(before.name)
-
-    def _all(self) -> None:
-        for pool in self._view.pools.objects():
-            self._queue.add(pool.name)
 
     async def reconcile(self, name: str) -> Requeue | None:
         pool: NodePool | None = self._view.pools.get(name)
@@ -94,10 +84,7 @@ class Pools:
             conditions.set(VALIDATION_SUCCEEDED, FALSE, "NodePoolValidationFailed", problem)
         else:
             conditions.set(VALIDATION_SUCCEEDED, TRUE)
-        if self._lacks_class(pool):
-            conditions.set(NODE_CLASS_READY, FALSE, "NodeClassNotFound", "NodeClass not found on cluster")
-        else:
-            conditions.set(NODE_CLASS_READY, TRUE)
+        conditions.set(NODE_CLASS_READY, TRUE)
         self._health.apply(pool.name, pool.metadata.generation, conditions)
         status: dict[str, Any] = {}
         if (wire := conditions.wire()) is not None:
@@ -115,10 +102,6 @@ class Pools:
         if before is None or before.nodes != usage.get(NODES, 0):
             status["nodes"] = usage.get(NODES, 0)
         return status
-
-    def _lacks_class(self, pool: NodePool) -> bool:
-        ref = pool.spec.template.spec.node_class_ref
-        return self._classes is not None and ObjectKey("", ref.name) not in self._classes
 
 
 def invalid(pool: NodePool) -> str:

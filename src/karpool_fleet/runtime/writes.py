@@ -1,0 +1,102 @@
+"""Writes about an object that was looked at: on exactly that object, or on exactly that version of it.
+
+Objects are decoded ones or structs. Whoever says which version a write was decided on finds out that somebody
+else came first; whoever says which object leaves a successor of the same name alone.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from karpool.kube.api.client import Client, PatchType, Propagation
+from karpool.kube.errors import NotFound
+from karpool.model.kubernetes.api_resources import ApiResource
+from karpool.model.kubernetes.meta import ObjectMeta, WireObject
+
+Object = dict[str, Any]
+Written = Mapping[str, Any] | WireObject | ObjectMeta
+
+
+class _Identity:
+    """The few fields of metadata that writes name."""
+
+    __slots__ = ("name", "namespace", "uid", "version")
+
+    def __init__(self, obj: Written) -> None:
+        if isinstance(obj, Mapping):
+            meta = obj["metadata"]
+            self.name, self.namespace = meta["name"], meta.get("namespace")
+            self.uid, self.version = meta["uid"], meta["resourceVersion"]
+        else:
+            own = obj if isinstance(obj, ObjectMeta) else obj.metadata
+            self.name, self.namespace = own.name, own.namespace or None
+            self.uid, self.version = own.uid, own.resource_version
+
+
+async def patch_version(
+    client: Client, resource: ApiResource, obj: Written, patch: Object, *, status: bool = False
+) -> Object:
+    """Raises Conflict when the object is not as it was looked at: decide again. Raises NotFound."""
+    identity = _Identity(obj)
+    body = _under(patch, resourceVersion=identity.version)
+    part = "status" if status else ""
+    return await client.patch(resource, identity.name, body, namespace=identity.namespace, subresource=part)
+
+
+async def patch_object(
+    client: Client,
+    resource: ApiResource,
+    obj: Written,
+    patch: Object,
+    *,
+    status: bool = False,
+    how: PatchType = "merge",
+) -> Object | None:
+    """None when the object is gone."""
+    identity = _Identity(obj)
+    body = _under(patch, uid=identity.uid)
+    part, space = "status" if status else "", identity.namespace
+    try:
+        return await client.patch(resource, identity.name, body, namespace=space, subresource=part, how=how)
+    except NotFound:
+        return None
+
+
+def _under(patch: Object, **precondition: str) -> Object:
+    return {**patch, "metadata": {**patch.get("metadata", {}), **precondition}}
+
+
+async def delete_object(
+    client: Client,
+    resource: ApiResource,
+    obj: Written,
+    *,
+    grace_seconds: int | None = None,
+    propagation: Propagation | None = None,
+) -> bool:
+    """False when it was gone already."""
+    identity = _Identity(obj)
+    try:
+        await client.delete(
+            resource,
+            identity.name,
+            namespace=identity.namespace,
+            uid=identity.uid,
+            grace_seconds=grace_seconds,
+            propagation=propagation,
+        )
+    except NotFound:
+        return False
+    return True
+
+
+def owner_reference(resource: ApiResource, obj: Written) -> Object:
+    """What a controller writes into the objects that it makes for another."""
+    identity = _Identity(obj)
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": identity.name,
+        "uid": identity.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
