@@ -28,6 +28,7 @@ from karpool_fleet.cluster_autoscaler.groups import AutoscalerSettings
 from karpool_fleet.cluster_autoscaler.scale_down import moves
 from karpool_fleet.cluster_autoscaler.watched import AutoscalerState
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import patch_version
 
 log = structlog.get_logger(__name__)
 _TAINT_TRIES = 3
@@ -171,9 +172,7 @@ async def retaint(client: Client, name: str, key: str, taint: Taint | None) -> b
             kept = [taint for taint in node["spec"].get("taints") or () if taint["key"] != key]
             if taint is not None:
                 kept.append({"key": taint.key, "value": taint.value, "effect": taint.effect})
-            version = node["metadata"]["resourceVersion"]
-            patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": kept}}
-            await client.patch(NODES, name, patch)
+            await patch_version(client, NODES, node, {"spec": {"taints": kept}})
             return True
         except NotFound:
             return False

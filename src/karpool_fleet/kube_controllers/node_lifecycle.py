@@ -31,6 +31,7 @@ from karpool_fleet.cloud.cloud import Cloud, Instance
 from karpool_fleet.kubelet.pod_status import condition_patch
 from karpool_fleet.runtime.supervisor import Build, Context
 from karpool_fleet.runtime.watched_cluster import PodsByNode
+from karpool_fleet.runtime.writes import delete_object, patch_object, patch_version
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -219,9 +220,7 @@ class NodeLifecycle:
                     added = {"timeAdded": self._now()}
                     kept.append({"key": taint.key, "effect": taint.effect, **added})
             if kept != taints:
-                version = raw["metadata"]["resourceVersion"]
-                patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": kept}}
-                await self._client.patch(NODES, node.name, patch)
+                await patch_version(self._client, NODES, raw, {"spec": {"taints": kept}})
 
     async def _delete(self, node: Node) -> None:
         if TERMINATION_FINALIZER in (node.metadata.finalizers or ()):
@@ -230,8 +229,7 @@ class NodeLifecycle:
         self._event(
             node, "DeletingNode", f"Deleting node {node.name} because it does not exist in the cloud provider"
         )
-        with suppress(NotFound):
-            await self._client.delete(NODES, node.name, uid=node.metadata.uid)
+        await delete_object(self._client, NODES, node)
 
     # Pods
 
@@ -252,21 +250,11 @@ class NodeLifecycle:
             self._now(),
             "Taint manager: deleting due to NoExecute taint",
         )
-        uid = {"uid": pod.metadata.uid}
-        with suppress(NotFound):
-            await self._client.patch(
-                PODS,
-                pod.name,
-                {"metadata": uid, "status": {"conditions": [target]}},
-                namespace=key.namespace,
-                how="strategic",
-                subresource="status",
-            )
-            await self._client.delete(PODS, pod.name, namespace=key.namespace, uid=pod.metadata.uid)
-            about = event_recorder.ref(PODS, pod)
-            self._context.events.record(
-                about, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {key}"
-            )
+        told = {"status": {"conditions": [target]}}
+        await patch_object(self._client, PODS, pod, told, status=True, how="strategic")
+        if await delete_object(self._client, PODS, pod):
+            about, message = event_recorder.ref(PODS, pod), f"Marking for deletion Pod {key}"
+            self._context.events.record(about, "Normal", "TaintManagerEviction", message)
         return None
 
     def _stay_left(self, pod: Pod, taints: Mapping[Taint, float]) -> float:

@@ -19,6 +19,7 @@ from karpool.model.kubernetes.api_resources import PODS, RESOURCECLAIMS, ObjectK
 from karpool.model.kubernetes.pod import Pod
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Build, Context
+from karpool_fleet.runtime.writes import patch_version
 
 Object = dict[str, Any]
 LOOK_SECONDS = 5.0
@@ -59,14 +60,7 @@ class ResourceClaimController:
                 news: Object = (
                     {"reservedFor": staying} if staying else {"reservedFor": None, "allocation": None}
                 )
-                version = {"resourceVersion": claim["metadata"]["resourceVersion"]}
-                await self._client.patch(
-                    RESOURCECLAIMS,
-                    key.name,
-                    {"metadata": version, "status": news},
-                    namespace=key.namespace,
-                    subresource="status",
-                )
+                await patch_version(self._client, RESOURCECLAIMS, claim, {"status": news}, status=True)
         return Requeue(LOOK_SECONDS) if staying else None
 
     async def _uses(self, namespace: str, consumer: Object) -> bool:

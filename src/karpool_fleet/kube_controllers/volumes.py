@@ -39,6 +39,7 @@ from karpool.packing.tables.node_table import node_row, table_of
 from karpool_fleet.cloud.delays import Delay, constant
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Build, Context
+from karpool_fleet.runtime.writes import delete_object, owner_reference, patch_version
 
 Object = dict[str, Any]
 _FREE = ("", "Pending", "Available")
@@ -172,11 +173,7 @@ class VolumeController:
         with suppress(NotFound):
             await self._client.get(NODES, node)
             return Requeue(1.0)  # the watch has not told of it yet
-        nobody = {
-            "resourceVersion": claim.metadata.resource_version,
-            "annotations": {SELECTED_NODE: None},
-        }
-        await self._client.patch(PVCS, claim.name, {"metadata": nobody}, namespace=claim.metadata.namespace)
+        await patch_version(self._client, PVCS, claim, {"metadata": {"annotations": {SELECTED_NODE: None}}})
         return None
 
     def _class_of(self, claim: PersistentVolumeClaim) -> StorageClass | None:
@@ -253,10 +250,7 @@ class VolumeController:
         name = volume["metadata"]["name"]
         if (volume["spec"].get("claimRef") or {}).get("uid") != claim.metadata.uid:
             # Of two claims that want the same volume, one has a conflict and looks again.
-            version = {"resourceVersion": volume["metadata"]["resourceVersion"]}
-            await self._client.patch(
-                PVS, name, {"metadata": version, "spec": {"claimRef": _reference(claim)}}
-            )
+            await patch_version(self._client, PVS, volume, {"spec": {"claimRef": _reference(claim)}})
         await self._client.patch(PVS, name, {"status": {"phase": "Bound"}}, subresource="status")
         bound = {
             "metadata": {"uid": claim.metadata.uid, "annotations": {BIND_COMPLETED: "yes"}},
@@ -286,7 +280,7 @@ class VolumeController:
             pass
         with suppress(NotFound):
             if volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
-                await self._client.delete(PVS, key.name, uid=volume["metadata"]["uid"])
+                await delete_object(self._client, PVS, volume)
             else:
                 await self._set_phase(key.name, volume, "Released")
 
@@ -302,19 +296,11 @@ class VolumeController:
             template = (volume.ephemeral or {}).get("volumeClaimTemplate")
             if not isinstance(template, dict):
                 continue
-            owner = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": pod.name,
-                "uid": pod.metadata.uid,
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
             metadata = {
                 **(template.get("metadata") or {}),
                 "name": f"{pod.name}-{volume.name}",
                 "namespace": key.namespace,
-                "ownerReferences": [owner],
+                "ownerReferences": [owner_reference(PODS, pod)],
             }
             with suppress(AlreadyExists):
                 await self._client.create(PVCS, {"metadata": metadata, "spec": template.get("spec") or {}})

@@ -29,6 +29,7 @@ from karpool.packing.dra.pod_claims import (
 )
 from karpool.packing.fit_reasons import CLAIMS_UNKNOWN
 from karpool.packing.tables.room import Room
+from karpool_fleet.runtime.writes import patch_version
 
 _EXTENDED_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 _CLAIM_NAME_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
@@ -182,14 +183,7 @@ class DeviceClaims:
         news: dict[str, Any] = {"reservedFor": reserved}
         if allocation is not None and not status.get("allocation"):
             news["allocation"] = allocation_object(allocation, self._new_share)
-        version = {"resourceVersion": claim["metadata"]["resourceVersion"]}
-        await self._client.patch(
-            RESOURCECLAIMS,
-            name,
-            {"metadata": version, "status": news},
-            namespace=namespace,
-            subresource="status",
-        )
+        await patch_version(self._client, RESOURCECLAIMS, claim, {"status": news}, status=True)
 
 
 def _generated(pod: Pod, claim: str) -> str:

@@ -26,6 +26,7 @@ from karpool_fleet.kube_scheduler.preemption import Preemption
 from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
 from karpool_fleet.kubelet.pod_status import condition_patch
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import delete_object, patch_object
 
 _MOMENT = 1e-6  # times are sums of floats
 _CONFLICT_SECONDS = 1.0  # until an event that we have not seen yet should have come
@@ -234,23 +235,12 @@ class SchedulerWriter:
             target = condition_patch(
                 "DisruptionTarget", "True", "PreemptionByScheduler", self._now(), message
             )
-            namespace, uid = victim.metadata.namespace, victim.metadata.uid
-            with suppress(NotFound, Conflict):
-                await self._client.patch(
-                    PODS,
-                    victim.name,
-                    {"metadata": {"uid": uid}, "status": {"conditions": [target]}},
-                    namespace=namespace,
-                    how="strategic",
-                    subresource="status",
-                )
-                await self._client.delete(PODS, victim.name, namespace=namespace, uid=uid)
-                self._events.record(
-                    event_recorder.ref(PODS, victim),
-                    "Normal",
-                    "Preempted",
-                    f"Preempted by pod {intent.uid} on node {intent.victims.node}",
-                )
+            told = {"status": {"conditions": [target]}}
+            with suppress(Conflict):
+                await patch_object(self._client, PODS, victim, told, status=True, how="strategic")
+                if await delete_object(self._client, PODS, victim):
+                    why = f"Preempted by pod {intent.uid} on node {intent.victims.node}"
+                    self._events.record(event_recorder.ref(PODS, victim), "Normal", "Preempted", why)
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())

@@ -10,7 +10,6 @@ The pause image never ends by itself.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +27,7 @@ from karpool_fleet.cloud.cloud import Cloud, Instance
 from karpool_fleet.cloud.delays import Delay, constant, lognormal
 from karpool_fleet.kubelet import pod_status
 from karpool_fleet.runtime.supervisor import Build, Context
+from karpool_fleet.runtime.writes import delete_object, patch_object, patch_version
 
 RUN_SECONDS = "embedded.karpool.dev/run-seconds"
 OUTCOME = "embedded.karpool.dev/outcome"  # Succeeded (default), Failed, or NeverReady
@@ -182,10 +182,7 @@ class Kubelet:
         """Drop our own taint and keep everybody else's; a conflict brings the key back."""
         node = await self._client.get(NODES, name)
         kept = [taint for taint in node["spec"].get("taints", ()) if taint["key"] != NOT_READY["key"]]
-        version = node["metadata"]["resourceVersion"]
-        await self._client.patch(
-            NODES, name, {"metadata": {"resourceVersion": version}, "spec": {"taints": kept}}
-        )
+        await patch_version(self._client, NODES, node, {"spec": {"taints": kept}})
 
     async def _heartbeat(self, node: Node) -> Requeue | None:
         if self._settings.heartbeat_seconds is None:
@@ -287,10 +284,7 @@ class Kubelet:
             pod, "stop", lambda: min(limit, self._settings.stop.draw(self._context.random))
         ):
             return Requeue(wait)
-        with contextlib.suppress(NotFound):
-            await self._client.delete(
-                PODS, pod.name, namespace=pod.metadata.namespace, uid=pod.metadata.uid, grace_seconds=0
-            )
+        await delete_object(self._client, PODS, pod, grace_seconds=0)
         return None
 
     def _until(self, pod: Pod, stage: str, draw: Callable[[], float]) -> float:
@@ -305,15 +299,7 @@ class Kubelet:
             self._due.pop((pod.metadata.uid, stage), None)
 
     async def _write(self, pod: Pod, status: dict[str, Any]) -> None:
-        with contextlib.suppress(NotFound):
-            await self._client.patch(
-                PODS,
-                pod.name,
-                {"metadata": {"uid": pod.metadata.uid}, "status": status},
-                namespace=pod.metadata.namespace,
-                how="strategic",
-                subresource="status",
-            )
+        await patch_object(self._client, PODS, pod, {"status": status}, status=True, how="strategic")
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())

@@ -25,7 +25,7 @@ class _Identity:
         if isinstance(obj, Mapping):
             meta = obj["metadata"]
             self.name, self.namespace = meta["name"], meta.get("namespace")
-            self.uid, self.version = meta["uid"], meta["resourceVersion"]
+            self.uid, self.version = meta.get("uid", ""), meta.get("resourceVersion", "")
         else:
             own = obj if isinstance(obj, ObjectMeta) else obj.metadata
             self.name, self.namespace = own.name, own.namespace or None

@@ -21,6 +21,7 @@ from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import delete_object, patch_object
 from karpool_fleet.workloads.dependents import Dependents, key_of, meta_of
 from karpool_fleet.workloads.ownership import Selectors, selector_of
 from karpool_fleet.workloads.pods import name_for
@@ -158,15 +159,9 @@ class WorkloadController:
         patch = changed_fields(obj.get("status") or {}, status)
         if not patch:
             return
-        meta = obj["metadata"]
-        body = {"metadata": {"uid": meta["uid"]}, "status": patch}
-        try:
-            answer = await self.client.patch(
-                self.resource, meta["name"], body, namespace=meta["namespace"], subresource="status"
-            )
-        except NotFound:
-            return
-        self.owners.assume(answer, obj)
+        answer = await patch_object(self.client, self.resource, obj, {"status": patch}, status=True)
+        if answer is not None:
+            self.owners.assume(answer, obj)
 
     async def create_named(self, dependents: Dependents[Any], obj: Object, owner_uid: str) -> bool:
         """Create an object whose name we chose; whether the owner has it now.
@@ -201,18 +196,10 @@ class WorkloadController:
 
     async def delete_dependent(self, dependents: Dependents[Any], obj: Any) -> None:
         meta = meta_of(obj)
-        try:
-            await self.client.delete(
-                dependents.resource,
-                meta.name,
-                namespace=meta.namespace,
-                uid=meta.uid,
-                propagation="Background",
-            )
-        except NotFound:
-            dependents.forget(key_of(meta), meta.uid)
-        else:
+        if await delete_object(self.client, dependents.resource, meta, propagation="Background"):
             dependents.assume_deleted(key_of(meta), meta.uid)
+        else:
+            dependents.forget(key_of(meta), meta.uid)
 
     def record(self, obj: Object, event_type: EventType, reason: str, message: str) -> None:
         self.context.events.record(ref(self.resource, obj), event_type, reason, message)

@@ -18,12 +18,13 @@ from karpool.model.kubernetes.pod_disruption import scaled
 from karpool.model.kubernetes.workload import daemon_tolerations
 from karpool.model.taints import Toleration
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import owner_reference
 from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings, slow_start
 from karpool_fleet.workloads.daemon_places import NOWHERE, DaemonLedger, DaemonStanding, assess
 from karpool_fleet.workloads.dependents import Dependents
 from karpool_fleet.workloads.history import RevisionHistory, forget_old, remember
 from karpool_fleet.workloads.nodes import DaemonNodes, EligibleDaemonNodes
-from karpool_fleet.workloads.ownership import claim, owner_reference
+from karpool_fleet.workloads.ownership import claim
 from karpool_fleet.workloads.pods import available_in, is_available, new_pod, prefix_for
 from karpool_fleet.workloads.revisions import CONTROLLERREVISIONS, REVISION_HASH
 

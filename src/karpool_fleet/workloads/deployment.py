@@ -14,10 +14,11 @@ from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PODS, REPLICASETS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import owner_reference, patch_object, patch_version
 from karpool_fleet.workloads import progress
 from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings
 from karpool_fleet.workloads.dependents import controller_of, meta_of
-from karpool_fleet.workloads.ownership import claim, owner_reference
+from karpool_fleet.workloads.ownership import claim
 from karpool_fleet.workloads.replicaset_pods import SetPods
 from karpool_fleet.workloads.revisions import same_template, template_hash
 from karpool_fleet.workloads.rollout import (
@@ -228,10 +229,9 @@ class DeploymentController(WorkloadController):
         annotations = obj["metadata"].get("annotations") or {}
         if annotations.get(REVISION) == str(revision):
             return
-        patch = {"metadata": {"uid": obj["metadata"]["uid"], "annotations": {REVISION: str(revision)}}}
-        meta = obj["metadata"]
-        answer = await self.client.patch(self.resource, meta["name"], patch, namespace=meta["namespace"])
-        self.owners.assume(answer, obj)
+        patch = {"metadata": {"annotations": {REVISION: str(revision)}}}
+        if (answer := await patch_object(self.client, self.resource, obj, patch)) is not None:
+            self.owners.assume(answer, obj)
 
     async def _roll(self, obj: Object, bounds: Bounds, family: _Family) -> None:
         assert family.new is not None
@@ -271,10 +271,7 @@ class DeploymentController(WorkloadController):
 
     async def _patch_set(self, target: Object, patch: Object) -> Object:
         """Raises Conflict when the ReplicaSet is not as we know it: decide again."""
-        meta = target["metadata"]
-        precondition = {"resourceVersion": meta["resourceVersion"]}
-        patch = {**patch, "metadata": {**patch.get("metadata", {}), **precondition}}
-        answer = await self.client.patch(REPLICASETS, meta["name"], patch, namespace=meta["namespace"])
+        answer = await patch_version(self.client, REPLICASETS, target, patch)
         self._sets.assume(answer)
         return answer
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from karpool.kube.api.decoding import Object
 from karpool.model.kubernetes.api_resources import ObjectKey
+from karpool_fleet.runtime.writes import owner_reference
 from karpool_fleet.workloads.controller import WorkloadController
 from karpool_fleet.workloads.dependents import Dependents
-from karpool_fleet.workloads.ownership import owner_reference
 from karpool_fleet.workloads.revisions import (
     CONTROLLERREVISIONS,
     REVISION_HASH,

@@ -5,18 +5,18 @@ The rules are in `job_rules`. A finished Job goes by itself when it has
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import changed_fields, condition_of, upsert_condition
 from karpool.kube.api.decoding import Object
-from karpool.kube.errors import KubeError, NotFound
+from karpool.kube.errors import KubeError
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import JOBS, PODS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import delete_object, owner_reference, patch_object, patch_version
 from karpool_fleet.workloads.controller import BURST, WorkloadController, WorkloadSettings, slow_start
 from karpool_fleet.workloads.dependents import controller_of, key_of
 from karpool_fleet.workloads.job_rules import (
@@ -32,7 +32,7 @@ from karpool_fleet.workloads.job_rules import (
     verdict,
     wanted_active,
 )
-from karpool_fleet.workloads.ownership import claim, owner_reference
+from karpool_fleet.workloads.ownership import claim
 from karpool_fleet.workloads.pods import new_pod, prefix_for, removal_order
 
 _TARGETS = {True: "SuccessCriteriaMet", False: "FailureTarget"}
@@ -165,13 +165,11 @@ class JobController(WorkloadController):
             if FINALIZER not in (meta.finalizers or ()):
                 continue
             kept = [finalizer for finalizer in meta.finalizers or () if finalizer != FINALIZER]
-            patch = {"metadata": {"uid": meta.uid, "finalizers": kept or None}}
-            try:
-                answer = await self.client.patch(PODS, pod.name, patch, namespace=meta.namespace)
-            except NotFound:
+            answer = await patch_object(self.client, PODS, pod, {"metadata": {"finalizers": kept or None}})
+            if answer is None:
                 self._pods.forget(key_of(meta), meta.uid)
-                continue
-            self._pods.assume(answer)
+            else:
+                self._pods.assume(answer)
 
     async def _release_left(self, key: ObjectKey, present: str) -> None:
         """Pods of Jobs that have gone, or were made orphans: nobody counts them any more."""
@@ -211,11 +209,7 @@ class JobController(WorkloadController):
         patch = changed_fields(obj.get("status") or {}, status)
         if not patch:
             return obj
-        meta = obj["metadata"]
-        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": patch}
-        answer = await self.client.patch(
-            self.resource, meta["name"], body, namespace=meta["namespace"], subresource="status"
-        )
+        answer = await patch_version(self.client, self.resource, obj, {"status": patch}, status=True)
         self.owners.assume(answer, obj)
         return answer
 
@@ -226,15 +220,7 @@ class JobController(WorkloadController):
         wait = ended + ttl - self.clock.now()
         if wait > 0:
             return Requeue(wait)
-        meta = obj["metadata"]
-        with suppress(NotFound):
-            await self.client.delete(
-                self.resource,
-                meta["name"],
-                namespace=meta["namespace"],
-                uid=meta["uid"],
-                propagation="Background",
-            )
+        await delete_object(self.client, self.resource, obj, propagation="Background")
         return None
 
     def _on_pod(self, change: ObjectChange[Pod]) -> None:

@@ -13,6 +13,7 @@ from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
 from karpool.model.kubernetes.meta import LabelSelector, ObjectMeta, decode
 from karpool.model.labels import LabelMatcher
+from karpool_fleet.runtime.writes import owner_reference, patch_version
 from karpool_fleet.workloads.dependents import Dependents, key_of, label_pair, meta_of
 
 T = TypeVar("T")
@@ -25,17 +26,6 @@ def selector_of(obj: Object) -> LabelMatcher | None:
     except Invalid:
         return None
     return selector if selector.requirements else None
-
-
-def owner_reference(resource: ApiResource, obj: Object) -> Object:
-    return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "name": obj["metadata"]["name"],
-        "uid": obj["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 class Selectors:
@@ -120,14 +110,9 @@ async def _set_owners(
 ) -> None:
     """Raises Conflict when the object has changed meanwhile: look again."""
     kept = [_wire(owner) for owner in child.owner_references or () if owner.uid != owner_uid]
-    patch = {
-        "metadata": {
-            "resourceVersion": child.resource_version,
-            "ownerReferences": [*kept, reference] if reference else kept,
-        }
-    }
+    patch = {"metadata": {"ownerReferences": [*kept, reference] if reference else kept}}
     try:
-        answer = await client.patch(dependents.resource, child.name, patch, namespace=child.namespace)
+        answer = await patch_version(client, dependents.resource, child, patch)
     except NotFound:
         dependents.forget(key_of(child), child.uid)
     else:

@@ -5,7 +5,6 @@ asked once more before anything is deleted. Pods that had not ended are marked a
 failed by a disruption, as upstream does, so that owners see why.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 from karpool.cluster.changes import ObjectChange
@@ -17,6 +16,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.watched_cluster import PodsByNode
+from karpool_fleet.runtime.writes import delete_object, patch_object
 
 
 @dataclass(frozen=True)
@@ -84,18 +84,10 @@ class PodGC:
         return True
 
     async def _remove(self, pod: Pod) -> None:
-        namespace, uid = pod.metadata.namespace, pod.metadata.uid
-        with suppress(NotFound):
-            if not pod.is_terminal:
-                await self._client.patch(
-                    PODS,
-                    pod.name,
-                    {"metadata": {"uid": uid}, "status": self._ended(pod)},
-                    namespace=namespace,
-                    subresource="status",
-                    how="strategic",
-                )
-            await self._client.delete(PODS, pod.name, namespace=namespace, uid=uid, grace_seconds=0)
+        if not pod.is_terminal:
+            status = {"status": self._ended(pod)}
+            await patch_object(self._client, PODS, pod, status, status=True, how="strategic")
+        await delete_object(self._client, PODS, pod, grace_seconds=0)
 
     def _ended(self, pod: Pod) -> dict[str, object]:
         condition = {

@@ -17,8 +17,9 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import is_active
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import owner_reference
 from karpool_fleet.workloads.controller import BURST, WorkloadController, WorkloadSettings, slow_start
-from karpool_fleet.workloads.ownership import claim, owner_reference
+from karpool_fleet.workloads.ownership import claim
 from karpool_fleet.workloads.pods import (
     available_in,
     is_available,

@@ -15,10 +15,11 @@ from karpool.model.kubernetes.api_resources import PODS, PVCS, STATEFULSETS, Obj
 from karpool.model.kubernetes.pod import Pod
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
+from karpool_fleet.runtime.writes import owner_reference
 from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings
 from karpool_fleet.workloads.dependents import Dependents
 from karpool_fleet.workloads.history import RevisionHistory, forget_old, hash_of, remember
-from karpool_fleet.workloads.ownership import claim, owner_reference
+from karpool_fleet.workloads.ownership import claim
 from karpool_fleet.workloads.pods import available_in, is_available, is_ready, new_pod
 from karpool_fleet.workloads.revisions import CONTROLLERREVISIONS, REVISION_HASH, template_of
 

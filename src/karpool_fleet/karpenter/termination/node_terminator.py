@@ -5,8 +5,10 @@ says, and let go when its machine is gone. Deleting the node or its claim comes 
 the same. Events of its pods bring it back here; nothing is polled but deadlines.
 """
 
+from contextlib import suppress
+
 from karpool.cluster.nodes.expected import same_taint
-from karpool.kube.errors import Conflict, NotFound
+from karpool.kube.errors import Conflict
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.karpenter.objects import DISRUPTED, TERMINATION_FINALIZER, TERMINATION_TIMESTAMP, NodeClaim
 from karpool.model.kubernetes.api_resources import NODES, PODS
@@ -33,6 +35,7 @@ from karpool_fleet.karpenter.termination.claim_finalizer import (
 )
 from karpool_fleet.karpenter.termination.drain_plan import DrainPlan, Forced, drain_plan
 from karpool_fleet.karpenter.termination.eviction_queue import EvictionQueue
+from karpool_fleet.runtime.writes import delete_object
 
 EXCLUDE_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 _CONFLICT_SECONDS = 0.05
@@ -146,25 +149,12 @@ class NodeTerminator:
             self._say.say(NODES, node, "Warning", "FailedDraining", message)
 
     async def _force(self, forced: Forced) -> None:
-        meta = forced.pod.metadata
-        try:
-            await self._client.delete(
-                PODS,
-                meta.name,
-                namespace=meta.namespace,
-                uid=meta.uid,
-                grace_seconds=forced.grace_seconds,
-            )
-        except (NotFound, Conflict):
-            return
-        message = "Deleting the pod to accommodate the terminationTime of the node. The pod was granted "
-        self._say.say(
-            PODS,
-            forced.pod,
-            "Normal",
-            "Disrupted",
-            f"{message}{forced.grace_seconds} seconds of grace-period",
-        )
+        pod, grace = forced.pod, forced.grace_seconds
+        granted = f"The pod was granted {grace} seconds of grace-period"
+        message = f"Deleting the pod to accommodate the terminationTime of the node. {granted}"
+        with suppress(Conflict):
+            if await delete_object(self._client, PODS, pod, grace_seconds=grace):
+                self._say.say(PODS, pod, "Normal", "Disrupted", message)
 
     async def _note_drained(self, claim: NodeClaim) -> None:
         deadline = _deadline(claim)
