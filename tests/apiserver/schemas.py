@@ -1,49 +1,13 @@
-"""Schemas for tests that need merge keys and nothing else."""
+"""Schemas for tests of merging."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from karpool_fleet.apiserver.kinds.builtin import BuiltinSchema
+from karpool_fleet.apiserver.schema.compiled import compile_schema
 
-from karpool_fleet.apiserver.objects.types import FieldError, Object
+POD = BuiltinSchema("", "v1", "Pod")
+NODE = BuiltinSchema("", "v1", "Node")
+DEPLOYMENT = BuiltinSchema("apps", "v1", "Deployment")
 
-
-class KeyedLists:
-    """Knows the keys of lists by dotted path; accepts every object."""
-
-    def __init__(self, keys: Mapping[str, Sequence[str]], openapi: Mapping[str, Any] | None = None) -> None:
-        self._keys = {tuple(path.split(".")): tuple(names) for path, names in keys.items()}
-        self._openapi = openapi or {}
-
-    def prune(self, obj: Object) -> list[str]:
-        return []
-
-    def default(self, obj: Object) -> None:
-        return None
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        return []
-
-    def list_map_keys(self, path: Sequence[str]) -> Sequence[str] | None:
-        return self._keys.get(tuple(path))
-
-    def openapi(self) -> Mapping[str, Any]:
-        return self._openapi
-
-
-POD = KeyedLists(
-    {
-        "spec.containers": ["name"],
-        "spec.containers.env": ["name"],
-        "spec.containers.ports": ["containerPort", "protocol"],
-        "spec.containers.volumeMounts": ["mountPath"],
-        "spec.volumes": ["name"],
-        "status.conditions": ["type"],
-    }
-)
-NODE = KeyedLists({"spec.taints": ["key"], "status.conditions": ["type"]})
-DEPLOYMENT = KeyedLists({"spec.template.spec.containers": ["name"]})
-
-WIDGET = KeyedLists(
-    {},
+WIDGET = compile_schema(
     {
         "type": "object",
         "properties": {
@@ -88,5 +52,5 @@ WIDGET = KeyedLists(
                 },
             },
         },
-    },
+    }
 )

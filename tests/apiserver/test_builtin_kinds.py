@@ -8,6 +8,7 @@ from karpool_fleet.apiserver.kinds import builtin
 from karpool_fleet.apiserver.kinds.builtin_defaults import DEFAULTS, FILLS, VALUES
 from karpool_fleet.apiserver.kinds.builtin_descriptions import DESCRIPTIONS
 from karpool_fleet.apiserver.objects.types import ResourceType
+from karpool_fleet.apiserver.schema.field_types import field_types
 
 TYPES = {(kind.group, kind.version, kind.kind): kind for kind in builtin.builtin_types()}
 
@@ -133,14 +134,14 @@ def test_what_go_allows_twice_is_allowed_twice() -> None:
 
 
 def test_merge_keys_are_those_of_the_api() -> None:
-    schema = kind("Pod").schema
-    assert schema is not None
+    root = field_types(kind("Pod").schema)
+    spec = root.child("spec")
 
-    assert schema.list_map_keys(["spec", "containers"]) == ("name",)
-    assert schema.list_map_keys(["spec", "containers", "ports"]) == ("containerPort", "protocol")
-    assert schema.list_map_keys(["spec", "volumes"]) == ("name",)
-    assert schema.list_map_keys(["spec", "tolerations"]) is None
-    assert schema.list_map_keys(["metadata", "ownerReferences"]) == ("uid",)
+    assert spec.child("containers").keys == ("name",)
+    assert spec.child("containers").child("ports").keys == ("containerPort", "protocol")
+    assert spec.child("volumes").keys == ("name",)
+    assert spec.child("tolerations").keys is None
+    assert root.child("metadata").child("ownerReferences").keys == ("uid",)
 
 
 def test_the_tables_name_definitions_and_fields_that_exist() -> None:

@@ -93,7 +93,7 @@ def test_one_set_in_full() -> None:
                 'k:{"name":"a\\"b"}': {
                     ".": {},
                     "f:name": {},
-                    "f:ports": {'k:{"containerPort":80}': {".": {}, "f:containerPort": {}}},
+                    "f:ports": {'k:{"containerPort":80,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}},
                     "f:args": {},
                     "f:resources": {},
                 }

@@ -143,12 +143,12 @@ def test_conditions_merge_by_type() -> None:
 
 def test_the_keys_are_those_of_the_kind() -> None:
     live = {
-        "spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}, {"key": "old", "effect": "NoExecute"}]}
+        "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Old", "status": "False"}]}
     }
-    patch = {"spec": {"taints": [{"key": "old", "$patch": "delete"}, {"key": "gpu", "value": "yes"}]}}
+    changes = [{"type": "Old", "$patch": "delete"}, {"type": "Ready", "reason": "KubeletReady"}]
 
-    assert strategic_merge(live, patch, NODE)["spec"]["taints"] == [
-        {"key": "gpu", "effect": "NoSchedule", "value": "yes"}
+    assert strategic_merge(live, {"status": {"conditions": changes}}, NODE)["status"]["conditions"] == [
+        {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     ]
 
 

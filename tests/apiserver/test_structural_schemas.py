@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from karpool_fleet.apiserver.kinds import crds
 from karpool_fleet.apiserver.schema.check import compile_check
 from karpool_fleet.apiserver.schema.compiled import StructuralSchema, compile_schema
+from karpool_fleet.apiserver.schema.field_types import field_types
 from karpool_fleet.apiserver.schema.pruning import compile_clean, prune_in_place
 from karpool_fleet.apiserver.schema.structure import BadSchema, read_schema
 from karpool_fleet.apiserver.schema.violations import ERRORS_MAX, violations
@@ -31,7 +32,7 @@ def widget(**spec: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def schema() -> StructuralSchema:
-    return StructuralSchema(crds.resource_node(OPENAPI), lambda: OPENAPI)
+    return StructuralSchema(crds.resource_node(OPENAPI))
 
 
 def reasons(
@@ -198,10 +199,12 @@ def test_items_of_keyed_lists_are_compared_with_their_predecessors() -> None:
 
 
 def test_merge_keys_are_found_by_path(schema: StructuralSchema) -> None:
-    assert schema.list_map_keys(["spec", "ports"]) == ("port", "protocol")
-    assert schema.list_map_keys(["status", "conditions"]) == ("type",)
-    assert schema.list_map_keys(["spec", "colours"]) is None
-    assert schema.list_map_keys(["spec", "nowhere", "deep"]) is None
+    root = field_types(schema)
+
+    assert root.child("spec").child("ports").keys == ("port", "protocol")
+    assert root.child("status").child("conditions").keys == ("type",)
+    assert root.child("spec").child("colours").keys is None
+    assert root.child("spec").child("nowhere").child("deep").keys is None
 
 
 def test_errors_are_bounded() -> None:
@@ -267,7 +270,7 @@ def test_the_quick_check_agrees_with_the_explaining_one(spec: dict[str, Any]) ->
 
 @given(SPECS)
 def test_completing_an_object_twice_changes_nothing(spec: dict[str, Any]) -> None:
-    schema = StructuralSchema(crds.resource_node(OPENAPI), lambda: OPENAPI)
+    schema = StructuralSchema(crds.resource_node(OPENAPI))
     obj = {"spec": spec}
 
     schema.prune(obj)

@@ -6,7 +6,7 @@ object of that kind arrives, so that starting a server costs nothing.
 """
 
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -49,12 +49,8 @@ class BuiltinSchema(CompiledLater):
     def _compiled(self) -> StructuralSchema:
         return _structural(*self.gvk)
 
-    def node_at(self, path: Sequence[str]) -> SchemaNode | None:
-        return self._compiled.node_at(path)
-
     def openapi(self) -> Mapping[str, Any]:
-        """The definition, with everything it refers to under `components`."""
-        return {**definitions()[definition_name(*self.gvk)], "components": {"schemas": definitions()}}
+        return definitions()[definition_name(*self.gvk)]
 
 
 def builtin_types() -> list[ResourceType]:
@@ -177,7 +173,7 @@ def _structural(group: str, version: str, kind: str) -> StructuralSchema:
     root = node(name)
     if status := root.properties.get("status"):
         root = replace(root, properties={**root.properties, "status": _optional(status)})
-    return StructuralSchema(root, lambda: definitions()[name])
+    return StructuralSchema(root)
 
 
 def _optional(below: SchemaNode) -> SchemaNode:

@@ -37,7 +37,7 @@ class CustomSchema(CompiledLater):
 
     @cached_property
     def _compiled(self) -> StructuralSchema:
-        return StructuralSchema(resource_node(self._schema), lambda: self._schema)
+        return StructuralSchema(resource_node(self._schema))
 
     def openapi(self) -> Mapping[str, Any]:
         return self._schema

@@ -4,9 +4,12 @@ Built-in types and CustomResourceDefinitions end up as the same `ResourceType`,
 so that CRUD, discovery, printing and OpenAPI treat them alike.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from karpool_fleet.apiserver.schema.structure import SchemaNode
 
 Object = dict[str, Any]  # one decoded API object
 
@@ -24,6 +27,10 @@ class FieldError:
 class Schema(Protocol):
     """A structural schema, compiled once and applied to many objects."""
 
+    @property
+    def root(self) -> "SchemaNode":
+        """What it was compiled from."""
+
     def prune(self, obj: Object) -> list[str]:
         """Drop unknown fields in place; return their paths (for fieldValidation=Warn/Strict)."""
 
@@ -32,10 +39,6 @@ class Schema(Protocol):
 
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
         """`old` is the stored object an update replaces; rules about changes compare with it."""
-
-    def list_map_keys(self, path: Sequence[str]) -> Sequence[str] | None:
-        """Merge keys of the list at a field path (x-kubernetes-list-map-keys or patchMergeKey), None
-        when the list is atomic or a set; list items contribute no path element."""
 
     def openapi(self) -> Mapping[str, Any]:
         """The schema as OpenAPI v3 (x-kubernetes-* extensions included)."""

@@ -8,7 +8,7 @@ does not allow, as upstream.
 Deciding which CustomResourceDefinitions are acceptable is left to `crds`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from karpool_fleet.apiserver.objects.types import FieldError, Object
@@ -23,14 +23,12 @@ from karpool_fleet.apiserver.schema.violations import violations
 class StructuralSchema:
     """The `Schema` of one resource type; compiled on first use."""
 
-    def __init__(self, root: SchemaNode, openapi: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, root: SchemaNode) -> None:
         self.root = root
-        self._openapi = openapi
         self._clean = compile_clean(root)
         self._valid = compile_check(root)
         self._fill = compile_defaults(root)
         self._rules = compile_rules(root)
-        self._nodes: dict[tuple[str, ...], SchemaNode | None] = {}
 
     def prune(self, obj: Object) -> list[str]:
         if self._clean is None or self._clean(obj):
@@ -51,28 +49,6 @@ class StructuralSchema:
         self._rules(obj, old, "", errors)
         return errors
 
-    def node_at(self, path: Sequence[str]) -> SchemaNode | None:
-        """The schema of a field; list items contribute no path element."""
-        key = tuple(path)
-        if key not in self._nodes:
-            if len(self._nodes) > 4096:
-                self._nodes.clear()
-            self._nodes[key] = _descend(self.root, key)
-        return self._nodes[key]
-
-    def list_map_keys(self, path: Sequence[str]) -> Sequence[str] | None:
-        node = self.node_at(path)
-        if node is None:
-            return None
-        if node.list_type == "map" and node.list_map_keys:
-            return node.list_map_keys
-        if not node.list_type and node.merge_key:
-            return (node.merge_key,)
-        return None
-
-    def openapi(self) -> Mapping[str, Any]:
-        return self._openapi()
-
 
 class CompiledLater:
     """A schema that is compiled when it is first asked something."""
@@ -80,6 +56,10 @@ class CompiledLater:
     @property
     def _compiled(self) -> StructuralSchema:
         raise NotImplementedError
+
+    @property
+    def root(self) -> SchemaNode:
+        return self._compiled.root
 
     def prune(self, obj: Object) -> list[str]:
         return self._compiled.prune(obj)
@@ -90,13 +70,10 @@ class CompiledLater:
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
         return self._compiled.validate(obj, old)
 
-    def list_map_keys(self, path: Sequence[str]) -> Sequence[str] | None:
-        return self._compiled.list_map_keys(path)
-
 
 def compile_schema(schema: Mapping[str, Any]) -> StructuralSchema:
     """A schema of plain values, without the implied fields of a resource; raises BadSchema."""
-    return StructuralSchema(read_schema(schema), lambda: schema)
+    return StructuralSchema(read_schema(schema))
 
 
 def unsupported_rules(root: SchemaNode) -> list[tuple[str, str, str]]:
@@ -108,13 +85,3 @@ def unsupported_rules(root: SchemaNode) -> list[tuple[str, str, str]]:
         rules.extend((path.lstrip(".") or "<root>", rule, why) for rule, why in node.unread_rules)
         pending.extend((path + step, child) for step, child in node.children())
     return sorted(rules)
-
-
-def _descend(node: SchemaNode | None, path: tuple[str, ...]) -> SchemaNode | None:
-    for name in path:
-        while node is not None and node.items is not None:
-            node = node.items
-        if node is None:
-            return None
-        node = node.properties.get(name) or node.additional
-    return node

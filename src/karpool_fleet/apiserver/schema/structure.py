@@ -69,6 +69,10 @@ class SchemaNode:
     unread_rules: tuple[tuple[str, str], ...] = ()  # (rule, why it is not evaluated)
     fill: Callable[[Object], None] | None = None  # defaults of a built-in type that need code
 
+    @property
+    def has_default(self) -> bool:
+        return self.default is not UNSET
+
     def children(self) -> "Iterator[tuple[str, SchemaNode]]":
         """Nodes of the values below, with the path step that leads there."""
         yield from ((f".{name}", child) for name, child in self.properties.items())
