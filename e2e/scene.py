@@ -16,7 +16,7 @@ from e2e.processes import Program
 from e2e.workloads import deployment, policy
 
 Make = Literal["go", "karpool"]
-WARNED = "server warns"  # in the log of ours whom an API server told of unknown fields or old versions
+WARNED = "warning from the API server"  # about unknown fields or old versions, in our log
 # A machine that is busy answers later than production would wait.
 _PATIENT = ("--scheduler-estimator-timeout=30s",)
 OVERCOMMIT = "--feature-gates=SchedulingOvercommitProtection=true"

@@ -59,14 +59,14 @@ _NO_EFFECT = "Accepted for compatibility; has no effect."
 
 _CLI_HEAD = """# Command line
 
-Made from the code by `python tools/build_reference.py`; `karpool COMMAND --help` says the same. `kubectl
-karpool COMMAND` is the same command. Flags of the commands that take the place of Go binaries (`estimator`,
-`scheduler`, `descheduler`) are read as Go reads them: `--flag`, `--flag=false`, `--flag value`, lists with
-commas or by repeating the flag.
+This page is generated from the code by `python tools/build_reference.py`. `karpool COMMAND --help` prints the
+same text, and `kubectl karpool COMMAND` is the same command. The commands that replace Go binaries
+(`estimator`, `scheduler`, `descheduler`) parse flags as Go does: `--flag`, `--flag=false`, `--flag value`,
+lists with commas or by repeating the flag.
 
-Results go to stdout, everything else to stderr, with a line of progress where that is a terminal. Documents
-of `-o json` have [schemas](schemas/NodeUsageList.json), one a kind: `karpool schema` lists and prints them.
-Exit codes: 0 done, 1 it went wrong, 2 wrong usage, 3 a valid answer of "does not fit", 130 interrupted.
+Results go to stdout, everything else to stderr; a terminal also shows progress. Documents of `-o json` have
+[schemas](schemas/NodeUsageList.json), one per kind: `karpool schema` lists and prints them. Exit codes:
+0 success, 1 failure, 2 wrong usage, 3 a valid answer of "does not fit", 130 interrupted.
 """
 
 
@@ -143,14 +143,15 @@ def _plain(text: str) -> str:
 
 _METRICS_HEAD = """# Metrics
 
-Made from the code by `python tools/build_reference.py`. Every process serves them as text at `/metrics`
-(`--metrics-bind-address`; the dashboard where its page is, for those who may look at it).
+This page is generated from the code by `python tools/build_reference.py`. Every process serves its metrics at
+`/metrics` (`--metrics-bind-address`). The dashboard serves them on the port of its page, with the same access
+rules.
 
-Names that other projects gave (`karmada_...`, `karpenter_...`, `scheduler_...`, `workqueue_...`) are
-**stable**: they keep their names, labels and meaning. `karpool_...` are **beta**: a change is announced in
-the changelog one version ahead. Values of labels come from short, known lists or from objects of operators
-(clusters, pools); those that users' pods can name (GPU pools and models) are at most 200, then `other`. Names
-of pods and texts of errors are never labels. Counters begin at zero.
+Metrics with the names of other projects (`karmada_...`, `karpenter_...`, `scheduler_...`, `workqueue_...`)
+are **stable**: names, labels and meaning do not change. `karpool_...` metrics are **beta**: the changelog
+announces a change one version ahead. Label values come from short, known lists or from objects of operators
+(clusters, pools). Labels that pods of users can set (GPU pools and models) have at most 200 values, then
+`other`. Pod names and error texts are never labels. Counters start at zero.
 """
 
 
@@ -220,9 +221,9 @@ PROCESSES: dict[str, Callable[[CollectorRegistry], None]] = {
     "karpool dashboard": _dashboard,
 }
 _LIBRARY = ("process_", "python_")  # which of them there are depends on the platform
-_LIBRARY_NOTE = "And what the Prometheus client tells of any process: `process_...` and `python_...`.\n"
+_LIBRARY_NOTE = "The Prometheus client adds `process_...` and `python_...`.\n"
 _GPU_NOTE = (
-    "With `--original-metric-names` every `karpool_gpu_...` of the scale-ups is there a second time as "
+    "With `--original-metric-names` each `karpool_gpu_...` metric of scale-ups is also exported as "
     "`tensor_fusion_...`.\n"
 )
 
@@ -358,13 +359,12 @@ def scale_up_definition() -> str:
     return (DOCS.parent / "src/karpool/gpu/data/scaleups.yaml").read_text()
 
 
-_KINDS_HEAD = """# Kinds of our own
+_KINDS_HEAD = """# Custom resources of Karpool
 
-Made from `src/karpool/gpu/data/scaleups.yaml` by `python tools/build_reference.py`, as is what
-`kubectl explain scaleups` says. Everything else that Karpool writes is an object of Kubernetes, Karmada or
-Karpenter, or a label or an annotation on one: the pages of the
-[consolidator](consolidation.md#the-record), the
-[scheduler](scheduler.md) and [GPUs](gpu.md) name them.
+This page is generated from `src/karpool/gpu/data/scaleups.yaml` by `python tools/build_reference.py`.
+`kubectl explain scaleups` shows the same text. Karpool has no other custom resource. It also writes objects,
+labels and annotations of Kubernetes, Karmada and Karpenter, which the pages
+[consolidation](consolidation.md#the-record), [scheduler](scheduler.md) and [GPU scale-up](gpu.md) list.
 """
 
 
@@ -384,7 +384,7 @@ def _field_rows(path: str, schema: dict[str, Any]) -> Iterator[str]:
         )
         kind = f"list of {inner.get('type', 'any')}" if field["type"] == "array" else field["type"]
         here = f"{path}.{name}" if path else name
-        needed = "needed. " if name in schema.get("required", ()) else ""
+        needed = "Required. " if name in schema.get("required", ()) else ""
         bounds = ", ".join(f"{words} {field[key]}" for key, words in _BOUNDS.items() if key in field)
         allowed = ", ".join(f"`{value}`" for value in field.get("enum", ()))
         about = " ".join(text for text in (field.get("description", ""), bounds, allowed) if text)
@@ -402,11 +402,11 @@ _BOUNDS = {
 
 # The chart's README
 
-_README_HEAD = """# Karpool's chart
+_README_HEAD = """# Karpool Helm chart
 
-The capacity brain of a Kubernetes fleet: estimators, scheduler, descheduler, consolidator, GPU scaler and
-dashboard. Every component is off until it is chosen; those that write have roles of their own, and the
-consolidator only plans until `consolidator.dryRun=false`.
+Karpool plans the capacity of a fleet of Kubernetes clusters. The chart installs estimators, scheduler,
+descheduler, consolidator, GPU scaler and dashboard. Every component is disabled by default. Components that
+write have their own roles. The consolidator only plans until you set `consolidator.dryRun=false`.
 
 <!-- executed by e2e/test_the_chart_is_installed.py -->
 ```
@@ -415,19 +415,19 @@ helm install karpool karpool-chart-0.1.0.tgz -n karpool-system --create-namespac
 helm test karpool -n karpool-system
 ```
 
-`helm test` asks every chosen component whether it answers. CRDs are upgraded with the chart and stay when it
-is removed. The documentation, `docs/install.md` of the sources, says which component belongs into which
-cluster, and what each of them may do.
+`helm test` checks that every enabled component answers. An upgrade of the chart upgrades the CRDs; they stay
+when the chart is uninstalled. `docs/install.md` in the repository says which component runs in which cluster,
+and what its role allows.
 
-Certificates between schedulers and estimators come from cert-manager (`certManager.enabled`, renewed by it)
-or from Secrets that you make (`estimator.tls.secretName`, `scheduler.estimators.tls.secretName`). Files are
-read again when they change, so that a renewed Secret needs no restart; a kubeconfig of a member cluster names
-its token as `tokenFile` for the same reason.
+Certificates for schedulers and estimators come from cert-manager (`certManager.enabled`), which renews them,
+or from your Secrets (`estimator.tls.secretName`, `scheduler.estimators.tls.secretName`). Components reload
+changed files, so a renewed Secret needs no restart. For the same reason the kubeconfig of a member cluster
+should use `tokenFile` for its token.
 
 ## Values
 
-Keys at the top are defaults for all components; the same key inside a component wins. Made from
-`values.yaml` by `python tools/build_reference.py`.
+Keys at the top level are defaults for all components; the same key inside a component takes precedence. These
+tables are generated from `values.yaml` by `python tools/build_reference.py`.
 """
 _LINE = re.compile(r"^( *)([A-Za-z]+):.*?(?: +# (.*))?$")
 

@@ -1,4 +1,4 @@
-"""The capacity brain of a Kubernetes fleet.
+"""Plans the capacity of a fleet of Kubernetes clusters.
 
 For notebooks and scripts: `open_cluster` reads a snapshot file or a live context once and answers questions
 about it, `simulate` plays a scenario. `karpool.plugins` has what plugins are made of. Everything else is

@@ -10,8 +10,8 @@ from click.shell_completion import ShellComplete, get_completion_class
 def completion(context: click.Context, shell: str) -> None:
     """Print a shell completion script for SHELL.
 
-    `kubectl karpool` is completed by kubectl's own script, which asks the executable
-    kubectl_complete-karpool beside karpool.
+    For `kubectl karpool`, kubectl's own completion script calls the executable kubectl_complete-karpool,
+    which is installed with karpool.
     """
     shell_class = get_completion_class(shell)
     assert shell_class is not None

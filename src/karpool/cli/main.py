@@ -36,7 +36,7 @@ _COMMANDS: Table = {
     "contract": (
         "karpool.cli.inspect.contract",
         "contract",
-        "Look at what was contracted, and tell other clusters under it what runs here.",
+        "Check a contract file, and print the machines of a cluster for the contract files of others.",
     ),
     "cluster-summary": (
         "karpool.cli.run.cluster_summary",
@@ -78,7 +78,7 @@ _COMMANDS: Table = {
         "record",
         "Follow a cluster into a file that can be played again.",
     ),
-    "scheduler": ("karpool.cli.run.scheduler", "scheduler", "Place Karmada's workloads in member clusters."),
+    "scheduler": ("karpool.cli.run.scheduler", "scheduler", "Place Karmada workloads in member clusters."),
     "simulate": ("karpool.cli.embedded.simulate", "simulate", "Play a scenario: days of a fleet in seconds."),
     "snapshot": (
         "karpool.cli.save.snapshot",
@@ -106,7 +106,7 @@ _COMMANDS: Table = {
     cls=LazyGroup,
     table=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Exit codes: 0 done, 1 it went wrong, 2 wrong usage, 3 a valid answer of 'does not fit'.",
+    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 a valid answer of 'does not fit'.",
 )
 @click.version_option(__version__, "--version", prog_name="karpool", message="%(prog)s %(version)s")
 @click.option(
@@ -114,13 +114,15 @@ _COMMANDS: Table = {
     "--verbosity",
     type=click.IntRange(0, 10),
     default=0,
-    help="How much to log: 1 decisions, 4 all. Default: 0, warnings.",
+    help="Log level: 0 warnings, 1 decisions, 4 everything. Default: 0.",
 )
 @click.option(
-    "--log-format", type=click.Choice(["text", "json"]), help="Default: text in a terminal, else json."
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Format of log lines. Default: text in a terminal, otherwise json.",
 )
 def commands(verbosity: int, log_format: str | None) -> None:
-    """The capacity brain of a Kubernetes fleet."""
+    """Plan the capacity of a fleet of Kubernetes clusters."""
     _load_structlog_alone()
     from karpool.cli import logging
 

@@ -10,7 +10,7 @@ from karpool.cli.output.text import emit, machine
 
 @click.command()
 @click.option(
-    "-o", "--output", type=click.Choice(["json", "yaml"]), help="Machine-readable form. Default: text."
+    "-o", "--output", type=click.Choice(["json", "yaml"]), help="Machine-readable format. Default: text."
 )
 def version(output: str | None) -> None:
     """Print the version."""

@@ -244,7 +244,7 @@ class Snapshot:
 
     @property
     def waiting(self) -> Mapping[ObjectKey, WaitingPod]:
-        """Pods that the scheduler found no node for."""
+        """Pods for which the scheduler found no node."""
         self._need(Aspect.WAITING)
         return self.waiting_pods
 

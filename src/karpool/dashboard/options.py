@@ -28,7 +28,7 @@ class DashboardOptions(Options, frozen=True):
     clusters: Annotated[
         tuple[str, ...],
         option(
-            "A cluster to show; repeat for more. NAME is the one Karmada knows it by, if it differs.",
+            "Cluster to show; repeatable. NAME is the name in Karmada, if it differs from the context.",
             flag="cluster",
             metavar="[NAME=]CONTEXT",
         ),
@@ -36,61 +36,67 @@ class DashboardOptions(Options, frozen=True):
     all_contexts: Annotated[bool, option("Show every cluster of the kubeconfig.")] = False
     members: Annotated[
         bool,
-        option("Show the members of the first cluster too, a control plane, as they join and leave."),
+        option("Also show the members of the first cluster, which is a Karmada control plane."),
     ] = False
     snapshot: Annotated[
         Path | None,
         option(
-            "Show what this file holds, of `karpool snapshot` or kubectl get -o json; no cluster is asked.",
+            "Show this file of `karpool snapshot` or kubectl get -o json instead of a cluster.",
             exists=True,
             metavar="FILE",
         ),
     ] = None
     host: Annotated[str, option("Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, option("Port to listen on. Default: 0, a free one.", least=0, most=65535)] = PORT
+    port: Annotated[int, option("Port to listen on. Default: 0, a free port.", least=0, most=65535)] = PORT
     token_file: Annotated[
         Path | None,
         option(
-            "Token to ask for, never shown. Outside loopback one is made and shown, if none is given.",
+            "File with the token to require. Default: outside loopback a new token, printed once.",
             exists=True,
         ),
     ] = None
-    tls_cert_file: Annotated[
-        Path | None, option("Certificate of the server, PEM. Default: none.", exists=True)
-    ] = None
+    tls_cert_file: Annotated[Path | None, option("Server certificate, PEM. Default: none.", exists=True)] = (
+        None
+    )
     tls_private_key_file: Annotated[
-        Path | None, option("Key of the certificate, PEM. Default: none.", exists=True)
+        Path | None, option("Key of the server certificate, PEM. Default: none.", exists=True)
     ] = None
     insecure_http: Annotated[
-        bool, option("No TLS outside loopback: only behind a proxy that ends TLS itself.")
+        bool, option("Serve without TLS outside loopback, behind a proxy that terminates TLS.")
     ] = False
     allowed_hosts: Annotated[
         tuple[str, ...],
-        option("A name it may be asked by, beside loopback's. Default: none.", flag="allowed-host"),
+        option("Host name to accept in addition to loopback names. Default: none.", flag="allowed-host"),
     ] = ()
     history_file: Annotated[
         Path | None,
-        option("SQLite file that keeps the past of the fleet; without it only memory does.", metavar="FILE"),
+        option("SQLite file for the history of the fleet. Default: in memory.", metavar="FILE"),
     ] = None
     prometheus_url: Annotated[
         str,
         option(
-            "A Prometheus that scrapes dashboards: what it kept fills the charts.",
+            "Prometheus that scrapes dashboards; its data fills gaps in the charts. Default: none.",
             metavar="URL",
         ),
     ] = ""
     prometheus_token_file: Annotated[
-        Path | None, option("Bearer token for --prometheus-url, never shown.", exists=True, metavar="FILE")
+        Path | None,
+        option(
+            "File with the bearer token for --prometheus-url. Default: none.", exists=True, metavar="FILE"
+        ),
     ] = None
     prometheus_ca_file: Annotated[
         Path | None,
-        option("Authority that --prometheus-url is known by, PEM.", exists=True, metavar="FILE"),
+        option(
+            "Certificate authority of --prometheus-url, PEM. Default: the system's authorities.",
+            exists=True,
+            metavar="FILE",
+        ),
     ] = None
     region: Annotated[
         str,
         option(
-            "Region whose prices are used where a cluster does not say its own. Default:"
-            " none, prices are unknown.",
+            "Region whose prices are used if a cluster does not name one. Default: none, prices are unknown.",
             chart="region",
         ),
     ] = ""

@@ -22,14 +22,14 @@ from karpool.model.errors import Invalid
 PREFIX = "karpool_fleet_"
 # Of every series of a chart: the metric it is exported as, and how many of its units are one of the metric's.
 METRICS: Mapping[str, tuple[str, str, float]] = {
-    "cost": ("cost_dollars_per_hour", "What the nodes of a cluster add to the bill.", 1.0),
+    "cost": ("cost_dollars_per_hour", "Effective price per hour of the nodes of a cluster.", 1.0),
     "nodes": ("nodes", "Nodes of a cluster.", 1.0),
-    "cpuRequested": ("cpu_requested_cores", "What pods on nodes ask for.", 1000.0),
-    "cpuFree": ("cpu_free_cores", "What is left on nodes.", 1000.0),
-    "memoryRequested": ("memory_requested_bytes", "What pods on nodes ask for.", 1.0),
-    "memoryFree": ("memory_free_bytes", "What is left on nodes.", 1.0),
-    "waiting": ("waiting_pods", "Pods without a node.", 1.0),
-    "promises": ("promised_replicas", "Replicas that were placed and are not known to have landed.", 1.0),
+    "cpuRequested": ("cpu_requested_cores", "Requests of pods on nodes.", 1000.0),
+    "cpuFree": ("cpu_free_cores", "Free amount on nodes.", 1000.0),
+    "memoryRequested": ("memory_requested_bytes", "Requests of pods on nodes.", 1.0),
+    "memoryFree": ("memory_free_bytes", "Free amount on nodes.", 1.0),
+    "waiting": ("waiting_pods", "Pending pods.", 1.0),
+    "promises": ("promised_replicas", "Replicas that are placed but not known to run on a node.", 1.0),
 }
 EVICTIONS = f"{PREFIX}evictions"  # a counter: Prometheus adds _total
 _SERIES = {f"{PREFIX}{metric}": (name, units) for name, (metric, _, units) in METRICS.items()}

@@ -68,9 +68,7 @@ class FleetEstimator:
         self._environment, self._options = environment, options
         environment.status.more_remarks.append(self._remarks)
         if options.autoscaler_model == LIMITS and plugin_names(options).count(node_autoscaler.NAME):
-            log.warning(
-                "karpool cluster-summary is told of no nodes to come", reason="--autoscaler-model=limits"
-            )
+            log.warning("cluster summaries will not show future nodes", reason="--autoscaler-model=limits")
         self._metrics = metrics = EstimatorMetrics(environment.registry, plugin_names(options))
         self._gauges = FailureGauges(environment.registry)
         # What clusters use of a contract is known here for all of them.
@@ -141,7 +139,7 @@ class FleetEstimator:
             for remark in remarks:
                 if remark not in said or now - said[remark] >= _SAY_AGAIN_SECONDS:
                     said[remark] = now
-                    log.warning("answers are less exact", reason=remark)
+                    log.warning("answers are less precise", reason=remark)
 
     def _remarks(self) -> Iterator[str]:
         return (remark for member in self.members.values() for remark in member.remarks())

@@ -31,5 +31,5 @@ class GoLogOptions(Options, frozen=True):
     skip_headers: _IgnoredSwitch = False
     skip_log_headers: _IgnoredSwitch = False
     stderrthreshold: _IgnoredText = "2"
-    v: Annotated[int, option("How much to log, 0 to 5.", short="v")] = 0
+    v: Annotated[int, option("Log level, 0 to 5.", short="v")] = 0
     vmodule: _IgnoredText = ""

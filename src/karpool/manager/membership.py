@@ -137,7 +137,7 @@ class FleetMembership:
                 async with self._connect(config) as client, self._serving(name, client):
                     while await self._secret(name, cluster) == secret:
                         await self._control.clock.sleep(SECRET_SECONDS)
-                log.info("cluster has other credentials", cluster=name)
+                log.info("cluster credentials changed", cluster=name)
             except Exception as error:  # whatever it is, the others are served
                 log.warning("cluster not served", cluster=name, reason=str(error))
                 await self._control.clock.sleep(RETRY_SECONDS)

@@ -40,13 +40,13 @@ def describe_process(registry: CollectorRegistry) -> None:
     }
     text = "Karmada build metadata exposed as labels with a constant value of 1."
     Gauge("karmada_build_info", text, tuple(labels), registry=registry).labels(**labels).set(1)
-    ours = Gauge("karpool_build_info", "The version that runs.", ("version",), registry=registry)
+    ours = Gauge("karpool_build_info", "Version of the running process.", ("version",), registry=registry)
     ours.labels(__version__).set(1)
 
 
 def follow_leadership(registry: CollectorRegistry, prefix: str, leads: Callable[[], bool]) -> None:
     """Over all replicas the sum must be 1: none is an outage, two would be a fault."""
-    gauge = Gauge(f"{prefix}_leading", "Whether this process leads.", registry=registry)
+    gauge = Gauge(f"{prefix}_leading", "Whether this process is the leader.", registry=registry)
     gauge.set_function(lambda: float(leads()))
 
 
@@ -64,19 +64,17 @@ class QueueMetrics:
         self._added: dict[Hashable, float] = {}  # waits, since then
         self._taken: dict[Hashable, float] = {}  # is worked on, since then
         adds = Counter("workqueue_adds", "Items added to a work queue.", _LABELS, registry=registry)
-        retries = Counter(
-            "workqueue_retries", "Items that were to come back later.", _LABELS, registry=registry
-        )
+        retries = Counter("workqueue_retries", "Items that were queued again.", _LABELS, registry=registry)
         waits = Histogram(
             "workqueue_queue_duration_seconds",
-            "How long an item waits in a work queue before it is taken.",
+            "Time of an item in a work queue before processing.",
             _LABELS,
             buckets=_BUCKETS,
             registry=registry,
         )
         works = Histogram(
             "workqueue_work_duration_seconds",
-            "How long it takes to work on an item.",
+            "Duration of the processing of an item.",
             _LABELS,
             buckets=_BUCKETS,
             registry=registry,
@@ -84,13 +82,13 @@ class QueueMetrics:
         self._adds, self._retries = adds.labels(name), retries.labels(name)
         self._waits, self._works = waits.labels(name), works.labels(name)
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
-            "workqueue_depth": ("Items that wait in a work queue.", lambda: len(self._added)),
+            "workqueue_depth": ("Items waiting in a work queue.", lambda: len(self._added)),
             "workqueue_unfinished_work_seconds": (
-                "Seconds of work under way that workqueue_work_duration_seconds has not seen yet.",
+                "Seconds of work in progress that workqueue_work_duration_seconds does not include yet.",
                 lambda: sum(self._running()),
             ),
             "workqueue_longest_running_processor_seconds": (
-                "How long the longest work that is under way has taken.",
+                "Duration of the longest work in progress.",
                 lambda: max(self._running(), default=0.0),
             ),
         }

@@ -406,16 +406,16 @@ class ConnectionOptions(Options, frozen=True):
     kubeconfig: Annotated[
         Path | None,
         option(
-            "Path of the kubeconfig file. Default: $KUBECONFIG, else ~/.kube/config, else"
-            " the pod's own account."
+            "Path of the kubeconfig file. Default: $KUBECONFIG, or ~/.kube/config, or the service "
+            "account of the pod."
         ),
     ] = None
-    context: Annotated[str, option("Context of the kubeconfig to use. Default: its current one.")] = ""
+    context: Annotated[str, option("Context of the kubeconfig. Default: the current context.")] = ""
     request_timeout_seconds: Annotated[
         float | None,
         Meta(ge=0, extra={"unit": _DURATION}),
         option(
-            "Limit for each request, like 30s; 0 is none. Default: 30s.",
+            "Timeout of each request, like 30s; 0 means no timeout. Default: 30s.",
             flag="request-timeout",
         ),
     ] = None
@@ -455,7 +455,7 @@ class WatchOptions(Options, frozen=True):
     max_staleness_seconds: Annotated[
         Duration,
         option(
-            "Do nothing while the API server was not heard of for this long; 0 never minds.",
+            "Pause if the API server has sent nothing for this long; 0 disables the check.",
             flag="max-staleness",
             chart="maxStaleness",
         ),
@@ -465,7 +465,7 @@ class WatchOptions(Options, frozen=True):
 Catalogue = Annotated[
     Path | None,
     option(
-        "File of instance types and prices; docs/catalogue.md. Default: those that are shipped.",
+        "File of instance types and prices; see docs/catalogue.md. Default: the shipped catalogue.",
         exists=True,
     ),
 ]
@@ -474,14 +474,14 @@ Catalogue = Annotated[
 ContractFile = Annotated[
     Path | None,
     option(
-        "File of discounts, reservations and commitments; docs/contracts.md. Default: list prices.",
+        "File of discounts, reservations and commitments; see docs/contracts.md. Default: list prices.",
         exists=True,
     ),
 ]
 
 
 ContractCluster = Annotated[
-    str, option("What `sharedBy` of the contract calls this cluster. Default: its name in the kubeconfig.")
+    str, option("Name of this cluster in `sharedBy` of the contract. Default: its name in the kubeconfig.")
 ]
 
 

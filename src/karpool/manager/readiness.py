@@ -79,13 +79,13 @@ class ManagerStatus:
     def follow(self, registry: CollectorRegistry) -> None:
         seconds = Gauge(
             "karpool_watch_staleness_seconds",
-            "Time since the API server was last heard of, for the kind that has waited longest.",
+            "Time since the last message of the API server, for the kind with the longest silence.",
             registry=registry,
         )
         seconds.set_function(self.staleness)
         stale = Gauge(
             "karpool_watch_stale",
-            "Whether the controller has paused because its picture of the cluster is too old.",
+            "Whether the controller has paused because its data is too old.",
             registry=registry,
         )
         stale.set_function(lambda: float(self._is_too_old()))
@@ -99,7 +99,7 @@ class _UnreadableObjects(Collector):
         self._status = status
 
     def collect(self) -> Iterable[Metric]:
-        text = "Objects that are there and cannot be read. A pod among them holds its whole node."
+        text = "Objects that cannot be parsed. Such a pod blocks its whole node."
         family = GaugeMetricFamily("karpool_unreadable_objects", text, labels=["kind"])
         counts: Counter[str] = Counter()
         for informers in self._status.informers:

@@ -77,9 +77,9 @@ def contract_reader(path: Path) -> ReadAgain:
         try:
             contract = contract_of(path)
         except Invalid as error:
-            log.error("contract was not read again; the one before holds", reason=str(error))
+            log.error("contract not reloaded; the last valid one is used", reason=str(error))
             return None
-        log.info("contract was read again", file=str(path))
+        log.info("contract reloaded", file=str(path))
         return contract
 
     return read_again

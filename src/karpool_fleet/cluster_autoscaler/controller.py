@@ -71,7 +71,7 @@ class ClusterAutoscaler:
                 try:
                     await self._scan(tasks)
                 except KubeError as error:
-                    log.info("scan cut short", reason=str(error))
+                    log.info("scan interrupted", reason=str(error))
                 await self._clock.sleep(self._settings.scan_interval_seconds)
 
     async def _scan(self, tasks: asyncio.TaskGroup) -> None:

@@ -137,9 +137,9 @@ class EmbeddedFleet:
 
     async def _play(self, fault: FaultSpec) -> None:
         await self.clock.sleep(self._faults_from + durations.seconds(fault.at))
-        log.info("fault begins", cluster=fault.cluster, fault=fault.kinds[0])
+        log.info("fault started", cluster=fault.cluster, fault=fault.kinds[0])
         end = await inject(fault, self.api_servers[fault.cluster], self.clusters.get(fault.cluster))
         if fault.lasts is not None:
             await self.clock.sleep(durations.seconds(fault.lasts))
             end()
-            log.info("fault ends", cluster=fault.cluster, fault=fault.kinds[0])
+            log.info("fault ended", cluster=fault.cluster, fault=fault.kinds[0])

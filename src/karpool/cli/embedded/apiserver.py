@@ -20,23 +20,23 @@ from karpool_fleet.apiserver.serve.run import RunningServer, read_token, run_api
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on. Default: 0, a free one."
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on. Default: 0, a free port."
 )
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keep objects, certificates and token here; an acknowledged write survives a"
-    " crash. Default: in memory.",
+    help="Store objects, certificates and token here; acknowledged writes survive a crash. "
+    "Default: in memory.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Bearer token to ask for. Default: a new one.",
+    help="File with the bearer token to require. Default: a new token.",
 )
 @click.option(
     "--insecure-http",
     is_flag=True,
-    help="Serve without TLS. kubectl sends no token over plain HTTP: not for kubectl.",
+    help="Serve without TLS. Does not work with kubectl, which sends no token over plain HTTP.",
 )
 def apiserver(
     kubeconfig: Path,
@@ -48,7 +48,7 @@ def apiserver(
 ) -> None:
     """Run an embedded Kubernetes API server until Ctrl-C.
 
-    It listens on loopback with TLS and a bearer token, all of it in the kubeconfig that it writes.
+    It listens on loopback with TLS and a bearer token. The kubeconfig that it writes contains all of this.
     """
 
     token = read_token(token_file) if token_file else None

@@ -52,7 +52,7 @@ clusters:
 
 @click.group()
 def cluster() -> None:
-    """Embedded clusters that live: pods are scheduled and run, autoscalers buy nodes."""
+    """Run embedded clusters: pods are scheduled and run, and autoscalers launch nodes."""
 
 
 @cluster.command(epilog="Example: karpool cluster start --write-kubeconfig kube.yaml")
@@ -61,7 +61,7 @@ def cluster() -> None:
     "--file",
     "path",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A fleet file. Default: one cluster with a general and a GPU NodePool and no nodes.",
+    help="Fleet file. Default: one cluster with a general and a GPU NodePool and no nodes.",
 )
 @click.option(
     "--write-kubeconfig",
@@ -73,13 +73,13 @@ def cluster() -> None:
 @click.option(
     "--speed",
     type=click.FloatRange(0.01, 1000),
-    help="How many times as fast as real time. Default: as the file says.",
+    help="Speed of the clock, as a multiple of real time. Default: the speed in the file.",
 )
 def start(path: Path | None, kubeconfig: Path, speed: float | None) -> None:
     """Start the clusters of a fleet file and serve them until Ctrl-C.
 
-    Everything is visible and changeable with kubectl: scale a Deployment and watch NodeClaims appear,
-    delete a NodeClaim and watch it drain.
+    Use kubectl to read and change everything: scale a Deployment and watch NodeClaims appear, or delete a
+    NodeClaim and watch its node drain.
     """
     file = read_fleet_file(path) if path else parse_fleet(DEFAULT_FLEET.encode(), "built-in fleet")
     folder = path.parent if path else Path()

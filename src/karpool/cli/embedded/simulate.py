@@ -66,49 +66,49 @@ SHOW_AFTER_SECONDS = 2.0
 @click.option(
     "--from-snapshot",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Begin with a cluster as this file has it, and go on for --duration (6h) under each policy.",
+    help="Start with the cluster in this snapshot, and simulate --duration (6h) under each policy.",
 )
 @click.option(
     "--replay",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Play a file of `karpool record` again under each policy, beside what was.",
+    help="Simulate a file of `karpool record` under each policy, and compare with the recording.",
 )
-@click.option("--list", "listing", is_flag=True, help="Name the scenarios that are shipped, and end.")
+@click.option("--list", "listing", is_flag=True, help="List the shipped scenarios and exit.")
 @click.option(
     "-o",
     "--output",
     default="table",
     show_default=True,
     metavar=f"[{'|'.join(REPORTS)}]",
-    help="Form of the report; of --list all forms of lists, like name and csv.",
+    help="Format of the report; with --list also the formats of lists, like name and csv.",
 )
-@click.option("--variant", "variants", multiple=True, help="Only these variants. Default: all.")
+@click.option("--variant", "variants", multiple=True, help="Run only these variants. Default: all.")
 @click.option(
     "--seed",
     "seeds",
     type=int,
     multiple=True,
-    help="Instead of the scenario's; several give means with their spread.",
+    help="Override the seed; several seeds give means with their spread. Default: the seed of the scenario.",
 )
-@click.option("--duration", help="Instead of the scenario's, like 6h.")
+@click.option("--duration", help="Override the duration, like 6h. Default: the duration of the scenario.")
 @click.option(
     "--trace",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="CSV of the (first) trace. Default: the one that the scenario names.",
+    help="CSV file of the (first) trace. Default: the file that the scenario names.",
 )
 @catalogue_option
 @click.option(
     "--region",
     type=RegionParam(),
     default="",
-    help="Where the cluster of --from-snapshot or --replay is, if nothing in the file says it.",
+    help="Region of the cluster of --from-snapshot or --replay, if the file does not contain it.",
 )
 @click.option(
     "--decisions",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the decision log here: JSON lines, the same bytes for the same seed.",
+    help="Write the decision log to this file: JSON lines, the same bytes for the same seed.",
 )
-@click.option("--check", is_flag=True, help="Only say whether the file is right.")
+@click.option("--check", is_flag=True, help="Only validate the file.")
 def simulate(
     scenario: Path | None,
     from_snapshot: Path | None,
@@ -124,11 +124,11 @@ def simulate(
     decisions: Path | None,
     check: bool,
 ) -> None:
-    """Play a scenario: clusters, autoscalers and all controllers, days in seconds.
+    """Simulate clusters, autoscalers and all controllers: days take seconds.
 
-    SCENARIO is a file, or the name of a shipped one (see --list). Every variant of the scenario is run and
-    shown beside the others. With --from-snapshot or --replay the scenario is made from a file of a real
-    cluster. Exits with 1 when something that the scenario expects did not come true.
+    SCENARIO is a file, or the name of a shipped scenario (see --list). The report compares all variants of
+    the scenario. --from-snapshot and --replay make the scenario from a file of a real cluster. The exit code
+    is 1 if an expectation of the scenario fails.
     """
     _hush()
     _check_form(output, listing=listing)

@@ -15,28 +15,28 @@ from karpool.cli.output.text import note
 
 
 @click.command(epilog="Example: karpool up --once -o json")
-@click.option("--once", is_flag=True, help="End after the tour, also in a terminal.")
+@click.option("--once", is_flag=True, help="Exit after the tour, also in a terminal.")
 @click.option(
     "--write-kubeconfig",
     "kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to write the kubeconfig. Default: a private folder that is removed at the end.",
+    help="Write the kubeconfig to this file. Default: a private folder that is deleted at the end.",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the dashboard. Default: 0, a free one."
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the dashboard. Default: 0, a free port."
 )
 @click.option(
     "--speed",
     type=click.FloatRange(1.1, 200),
     default=60,
     show_default=True,
-    help="How many times as fast as real time the fleet lives.",
+    help="Speed of the clock, as a multiple of real time.",
 )
 @click.option(
     "--chapter",
     "names",
     multiple=True,
-    help="Only this chapter of the tour: from-zero, burst, stock-out, gpu-fraction, balance. Repeatable.",
+    help="Run only this chapter of the tour: from-zero, burst, stock-out, gpu-fraction, balance. Repeatable.",
 )
 @click.option(
     "-o",
@@ -44,7 +44,7 @@ from karpool.cli.output.text import note
     type=click.Choice(["table", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="Form of the summary.",
+    help="Format of the summary.",
 )
 @click.pass_context
 def up(
@@ -58,8 +58,8 @@ def up(
 ) -> None:
     """Start a fleet of four clusters with all of Karpool's controllers, and show what they do.
 
-    In a terminal the fleet then stays until Ctrl-C, for kubectl and the browser; without one, or with
-    --once, it ends with the tour. The exit code is 0 only when every promise of the tour was kept.
+    In a terminal the fleet keeps running until Ctrl-C, for kubectl and the browser. Without a terminal, or
+    with --once, it ends after the tour. The exit code is 0 only if every promise of the tour was kept.
     """
     note("starting a fleet of four clusters, simulated clouds, and Karpool's controllers ...")
     _keep_quiet(context)

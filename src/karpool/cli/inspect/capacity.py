@@ -100,19 +100,23 @@ class CapacityOptions(Options, frozen=True):
     replicas: Annotated[
         int | None,
         option(
-            "Number of replicas. Default: those in the file, or those that are still missing.",
+            "Number of replicas. Default: the number in the file, or the number of missing replicas.",
             least=0,
             most=UNLIMITED,
         ),
     ] = None
     namespace: Annotated[
-        str, option("Namespace of the workload. Default: the file's, else that of the context.", short="n")
+        str,
+        option(
+            "Namespace of the workload. Default: the namespace in the file, or that of the context.",
+            short="n",
+        ),
     ] = ""
-    all_namespaces: Annotated[bool, option("With -l: of all namespaces.", short="A")] = False
+    all_namespaces: Annotated[bool, option("With -l: select in all namespaces.", short="A")] = False
     selector: Annotated[
         str,
         option(
-            "Waiting pods in the cluster that these labels choose. Default: none.",
+            "Pending pods with these labels. Default: none.",
             short="l",
             metavar="LABELS",
         ),
@@ -120,7 +124,7 @@ class CapacityOptions(Options, frozen=True):
     template_path: Annotated[
         tuple[str, ...],
         option(
-            "Where a custom resource has its pod templates: spec.template, spec.groups[*].template.",
+            "Path of the pod templates in a custom resource, like spec.template or spec.groups[*].template.",
             metavar="PATH",
         ),
     ] = ()
@@ -176,8 +180,7 @@ def capacity_picture(
     "-f",
     "--filename",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="Pods, or workloads with one or several pod templates; - reads from stdin."
-    " Default: those in the cluster that are named.",
+    help="File of pods or workloads; - reads from stdin. Default: the named workloads of the cluster.",
 )
 @with_options(CapacityOptions, "options")
 @with_options(MarketOptions, "market")
@@ -191,15 +194,15 @@ def capacity(
     output: str,
     cluster: ClusterOptions,
 ) -> None:
-    """Say whether a workload fits: now, after scale-up (pool, machines, price), or never and why.
+    """Show whether a workload fits: now, after scale-up (pool, machines, price), or never and why.
 
-    Asks about the objects of a file, about one that the cluster has (pod/NAME, deployment/NAME,
-    statefulset/NAME, replicaset/NAME, job/NAME: the replicas that have no node yet), or about waiting pods
-    that labels choose. Of several, each is asked after those before it have their room.
+    The workload is in a file, or in the cluster (pod/NAME, deployment/NAME, statefulset/NAME,
+    replicaset/NAME, job/NAME: the replicas that have no node yet), or labels select pending pods. Each of
+    several workloads is counted after the ones before it.
 
     A workload with several pod templates (PyTorchJob, RayCluster, FlinkDeployment, JobSet, ...) fits as a
-    whole or not at all; --replicas are then copies of it. Reads only. The exit code is 3 when not all fit,
-    or when nobody can tell.
+    whole or not at all; --replicas is then the number of copies. Only reads. The exit code is 3 if not all
+    replicas fit, or if the answer is unknown.
     """
     subject = _subject(workload, filename, options, cluster)
     picture = capacity_picture(market, keeps_namespace=subject.namespace)

@@ -35,20 +35,20 @@ _REGION = click.option(
     "--region",
     type=RegionParam(),
     default="",
-    help="Such as eu-central-1 or westeurope. Default: all regions.",
+    help="Region, such as eu-central-1 or westeurope. Default: all regions.",
 )
 
 
 @click.group(epilog="Example: karpool catalogue show m7g.large --region eu-central-1")
 def catalogue() -> None:
-    """Look at what is known of instance types and prices. Reads no cluster."""
+    """Show instance types and prices. Does not read a cluster."""
 
 
 @catalogue.command(epilog="Example: karpool catalogue regions --provider azure")
-@click.option("--provider", type=click.Choice(PROVIDERS), help="Of this cloud only. Default: of all.")
+@click.option("--provider", type=click.Choice(PROVIDERS), help="Show only this cloud. Default: all.")
 @with_options(StaticListingOptions, "listing")
 def regions(provider: str | None, listing: StaticListingOptions) -> None:
-    """List the regions that prices are shipped for, their zones, and how old the prices are."""
+    """List the regions with shipped prices, their zones, and the age of the prices."""
     items: list[ListedItem] = []
     for name in shipped_regions():
         if provider in (None, shipped_provider(name)):
@@ -78,13 +78,13 @@ def regions(provider: str | None, listing: StaticListingOptions) -> None:
 @catalogue.command("list", epilog="Example: karpool catalogue list --region westeurope --family Ds_v5")
 @_REGION
 @click.option(
-    "--family", default="", help="Types whose family, series or name starts with this. Default: all."
+    "--family", default="", help="Show types whose family, series or name starts with this. Default: all."
 )
-@click.option("--gpu", is_flag=True, help="Types with GPUs only.")
+@click.option("--gpu", is_flag=True, help="Show only types with GPUs.")
 @catalogue_option
 @with_options(StaticListingOptions, "listing")
 def list_(region: str, family: str, gpu: bool, catalogue: Path | None, listing: StaticListingOptions) -> None:
-    """List the types of a region: size, room for pods, GPUs, and the price on demand and as spot."""
+    """List the types of a region: size, capacity for pods, GPUs, and on-demand and spot prices."""
     prices = _catalogue(region, catalogue)
     types = [
         instance_type
@@ -123,9 +123,9 @@ def list_(region: str, family: str, gpu: bool, catalogue: Path | None, listing: 
 @catalogue_option
 @_OUTPUT
 def show(type_name: str, region: str, catalogue: Path | None, output: str) -> None:
-    """Show one type: labels, capacity, room for pods, and its price in every zone of a region.
+    """Show one type: labels, capacity, allocatable, and its price in every zone of a region.
 
-    Without --region: its price in every region that has it.
+    Without --region, show its price in every region that has it.
     """
     if not region and catalogue is None:
         _show_everywhere(type_name, output)
@@ -176,14 +176,14 @@ def show(type_name: str, region: str, catalogue: Path | None, output: str) -> No
 @click.option(
     "--write",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a file for --catalogue here. Default: only check.",
+    help="Write a file for --catalogue. Default: only compare.",
 )
 @_OUTPUT
 def refresh(file: Path, region: str, write: Path | None, output: str) -> None:
     """Compare newer prices with the shipped ones, and write a catalogue with them.
 
-    FILE is a CSV table: region, type, and on_demand or spot in USD per hour; zone, on_demand_asof and
-    spot_asof if it likes.
+    FILE is a CSV table with the columns region, type, and on_demand or spot in USD per hour. The columns
+    zone, on_demand_asof and spot_asof are optional.
     """
     try:
         prices = read_prices(read_bounded(file, PRICES_MAX))

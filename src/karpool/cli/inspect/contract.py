@@ -23,14 +23,14 @@ _FILE = click.argument("file", type=click.Path(path_type=Path, exists=True, dir_
 
 @click.group(epilog="Example: karpool contract check contract.yaml")
 def contract() -> None:
-    """Look at what was contracted, and tell other clusters under it what runs here."""
+    """Check a contract file, and print the machines of a cluster for the contract files of others."""
 
 
 @contract.command(epilog="Example: karpool contract check contract.yaml")
 @_FILE
 @output_option("table", "json", "yaml")
 def check(file: Path, output: str) -> None:
-    """Read a contract file: what holds now, what begins and ends when, and what is paid in any case."""
+    """Check a contract file: what applies now, when entries start and end, and what is paid in any case."""
     now = RealClock().now()
     written = contract_of(file)
     in_force = written.at(now)
@@ -61,11 +61,11 @@ def check(file: Path, output: str) -> None:
 
 @contract.command(epilog="Example: karpool contract machines contract.yaml --name south --context south")
 @_FILE
-@click.option("--name", required=True, help="Of the cluster, as the other clusters' files should call it.")
+@click.option("--name", required=True, help="Name of this cluster in the contract files of the others.")
 @catalogue_option
 @cluster_options
 def machines(file: Path, name: str, catalogue: Path | None, cluster: ClusterOptions) -> None:
-    """Print the machines of a cluster as other clusters' contract files have them, under `elsewhere`."""
+    """Print the machines of a cluster as an `elsewhere` entry for the contract files of other clusters."""
     picture = Cluster(Aspect.NODECLAIMS | Aspect.OVERLAYS, market=market_of(catalogue, contract=file))
     loaded = asyncio.run(load_cluster(cluster, picture))
     snapshot = picture.snapshot(RealClock().now() if loaded.as_of is None else loaded.as_of)

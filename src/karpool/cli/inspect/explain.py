@@ -26,4 +26,4 @@ _COMMANDS: Table = {
 
 @click.group(cls=LazyGroup, table=_COMMANDS)
 def explain() -> None:
-    """Say how a decision came about, step by step."""
+    """Explain a decision step by step."""

@@ -18,7 +18,7 @@ from karpool.scheduler.process import estimator_clients
 
 
 @output_option("text", "json", "yaml")
-@click.option("--fresh", is_flag=True, help="As if a person asked for rescheduling now.")
+@click.option("--fresh", is_flag=True, help="Show the result of a rescheduling request.")
 @click.argument("name", metavar="[NAMESPACE/]NAME")
 @connection_options
 @with_options(DecisionOptions, "decisions")

@@ -114,9 +114,9 @@ def node(
     options: ReplanOptions,
     cluster: ClusterOptions,
 ) -> None:
-    """Say whether consolidation would take a node, what holds it, and where each of its pods would go.
+    """Show whether consolidation would remove a node, what keeps it, and where each of its pods would run.
 
-    Reads only.
+    Only reads.
     """
     policies = [options.policy] if options.policy else []
     (override,) = overrides(policies, [options.threshold] if options.threshold else [])

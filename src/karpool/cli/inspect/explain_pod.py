@@ -44,12 +44,14 @@ _POD_ASPECTS = ASPECTS | Aspect.RECORDS | Aspect.BUDGETS
 
 
 class PodOptions(Options, frozen=True):
-    namespace: Annotated[str, option("Namespace of the pod. Default: that of the context.", short="n")] = ""
+    namespace: Annotated[
+        str, option("Namespace of the pod. Default: the namespace of the context.", short="n")
+    ] = ""
     karmada_context: Annotated[
-        str, option("Context of the Karmada API server, to show what is promised in this cluster.")
+        str, option("Context of the Karmada API server, to show the promises in this cluster. Default: none.")
     ] = ""
     cluster_name: Annotated[
-        str, option("How Karmada calls this cluster. Default: as the context is called.")
+        str, option("Name of this cluster in Karmada. Default: the name of the context.")
     ] = ""
 
 
@@ -60,14 +62,14 @@ class PodOptions(Options, frozen=True):
 @output_option("text", "json", "yaml")
 @cluster_options
 def pod(name: str, options: PodOptions, market: MarketOptions, output: str, cluster: ClusterOptions) -> None:
-    """Say why a pod waits, in the order in which one would ask.
+    """Show why a pod is pending.
 
-    What the scheduler said; what is against each node that exists, the largest group first, and what would
-    have to change; what each pool could launch and at what price, or what is in the way; nodes that are on
-    their way, how far, and when to expect them; volumes, resource claims, quotas and scale-ups by name; and
-    with --karmada-context what is promised in this cluster.
+    The output shows the message of the scheduler; why existing nodes do not take the pod, the largest group
+    first, and what would have to change; what each pool could launch and at what price, or what prevents it;
+    starting nodes and when to expect them; volumes, resource claims, quotas and scale-ups by name; and with
+    --karmada-context the promises in this cluster.
 
-    Reads only. The exit code is 3 when it has no node and nothing would bring it one.
+    Only reads. The exit code is 3 if the pod has no node and nothing would bring one.
     """
     key = _key(name, options, cluster)
     answer, snapshot, loaded = asyncio.run(_explained(key, options, market, cluster))

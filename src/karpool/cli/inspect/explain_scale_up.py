@@ -111,9 +111,9 @@ def _in(seconds: float) -> str:
 @output_option("text", "json", "yaml")
 @cluster_options
 def scale_up(cluster: ClusterOptions, name: str, output: str) -> None:
-    """Say how one scale-up stands: what waits, the nodes asked for, what failed, what comes next.
+    """Show the state of a scale-up: waiting pods, requested nodes, failures, and the next step.
 
-    NAME is that of a ScaleUp, as `karpool get scale-ups` shows it.
+    NAME is the name of a ScaleUp from `karpool get scale-ups`.
     """
     listing = list_scale_ups(cluster)
     for problem in listing.problems:

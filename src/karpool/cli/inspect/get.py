@@ -25,4 +25,4 @@ _COMMANDS: Table = {
 
 @click.group(cls=LazyGroup, table=_COMMANDS)
 def get() -> None:
-    """Show what controllers hold, as the API server has it."""
+    """List the promises, moves or scale-ups of the controllers."""

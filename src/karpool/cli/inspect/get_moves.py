@@ -140,15 +140,17 @@ def _of_possible(record: MoveRecord) -> str:
 
 
 @click.command(epilog="Example: karpool get moves --context prod -o wide")
-@click.option("-n", "--namespace", default=STOP_NAMESPACE, show_default=True, help="Of the records.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Records of all namespaces.")
-@click.option("--active", is_flag=True, help="Only moves under way.")
+@click.option(
+    "-n", "--namespace", default=STOP_NAMESPACE, show_default=True, help="Namespace of the records."
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Show the records of all namespaces.")
+@click.option("--active", is_flag=True, help="Show only active moves.")
 @with_options(ListingOptions, "listing")
 @connection_options
 def moves(
     cluster: ClusterOptions, namespace: str, all_namespaces: bool, active: bool, listing: ListingOptions
 ) -> None:
-    """Show consolidation's moves: under way, done, rolled back and rejected, the latest last."""
+    """List consolidation moves: active, done, rolled back and rejected, the newest last."""
     problems: list[str] = []
 
     def look() -> Listing:

@@ -108,7 +108,7 @@ def promises_listing(lines: Iterable[PromiseLine], cluster: str = "") -> Listing
 
 
 class PromiseOptions(Options, frozen=True):
-    cluster_name: Annotated[str, option("Only in this member cluster. Default: in all.")] = ""
+    cluster_name: Annotated[str, option("Show only this member cluster. Default: all.")] = ""
     assumption_ttl_seconds: Annotated[
         Duration,
         option("Lifetime of a promise; use the value of the scheduler's flag.", flag="assumption-ttl"),
@@ -126,10 +126,10 @@ def promises(
     places: NamespaceOptions,
     listing: ListingOptions,
 ) -> None:
-    """Show replicas that were placed and are not known to have landed, of all schedulers.
+    """List replicas of all schedulers that are placed but not known to run on a node.
 
-    Read from the bindings of the Karmada API server: what a scheduler that starts now would hold. One that
-    runs may know of more pods that have landed, from the estimators it asks.
+    The list comes from the bindings of the Karmada API server, as a scheduler reads them at start. A running
+    scheduler may know of more pods on nodes, from the estimators that it asks.
     """
     problems: list[str] = []
 

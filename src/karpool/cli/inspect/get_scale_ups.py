@@ -198,8 +198,8 @@ def scale_ups_listing(listing: ScaleUpListing, records: Sequence[ScaleUpRecord])
 
 
 @click.command("scale-ups", epilog="Example: karpool get scale-ups --pool shared -o json")
-@click.option("--pool", help="Only of this pool of devices. Default: of all.")
-@click.option("--state", help="Only in this state, like Pending. Default: in all.")
+@click.option("--pool", help="Show only this GPU pool. Default: all.")
+@click.option("--state", help="Show only this state, like Pending. Default: all.")
 @with_options(NamespaceOptions, "places")
 @with_options(ListingOptions, "listing")
 @cluster_options
@@ -210,9 +210,10 @@ def scale_ups(
     places: NamespaceOptions,
     listing: ListingOptions,
 ) -> None:
-    """Show nodes that were asked for because workers found no GPU, oldest first.
+    """List nodes that were requested because workers found no GPU, the oldest first.
 
-    NODES are those that have come, of those asked for. `karpool explain scale-up NAME` says more of one.
+    NODES shows the number of nodes that have started and of requested nodes. See also `karpool explain
+    scale-up NAME`.
     """
     problems: list[str] = []
 

@@ -37,7 +37,7 @@ class StaticListingOptions(Options, frozen=True):
     output: Annotated[
         str,
         option(
-            "Form of the result: table, wide, json, yaml, name, csv, jsonpath=TEMPLATE, "
+            "Output format: table, wide, json, yaml, name, csv, jsonpath=TEMPLATE, "
             "custom-columns=TITLE:.PATH,...",
             short="o",
             metavar="FORM",
@@ -45,26 +45,26 @@ class StaticListingOptions(Options, frozen=True):
         ),
     ] = TABLE
     selector: Annotated[
-        str, option("Only what these labels choose. Default: all.", short="l", metavar="LABELS")
+        str, option("Show only objects with these labels. Default: all.", short="l", metavar="LABELS")
     ] = ""
     field_selector: Annotated[
         str,
         option(
-            "Only where fields of -o json have these values: pool=general,zone!=a. Default: all.",
+            "Show only items whose fields in -o json have these values: pool=general,zone!=a. Default: all.",
             metavar="FIELDS",
         ),
     ] = ""
     sort_by: Annotated[
         str,
         option(
-            "Order by a field of -o json, like .pricePerHour. Default: as they are listed.", metavar="FIELD"
+            "Sort by a field of -o json, like .pricePerHour. Default: the order of the list.", metavar="FIELD"
         ),
     ] = ""
     label_columns: Annotated[
         tuple[str, ...],
-        option("Show this label in a column of its own. Default: none.", short="L", metavar="LABEL"),
+        option("Show this label as a column. Default: none.", short="L", metavar="LABEL"),
     ] = ()
-    no_headers: Annotated[bool, option("Without the line of titles.")] = False
+    no_headers: Annotated[bool, option("Do not print the header line.")] = False
 
     @property
     def form(self) -> ListingForm:
@@ -90,9 +90,9 @@ class StaticListingOptions(Options, frozen=True):
 class ListingOptions(StaticListingOptions, frozen=True):
     """Of a list of what lives in a cluster."""
 
-    watch: Annotated[bool, option("Go on, and show what changes, until Ctrl-C.", short="w")] = False
+    watch: Annotated[bool, option("Show changes until Ctrl-C.", short="w")] = False
     watch_interval_seconds: Annotated[
-        LongerThanNothing, option("How often to look again with --watch.", flag="watch-interval")
+        LongerThanNothing, option("With --watch: time between two lists.", flag="watch-interval")
     ] = 2.0
 
     def problems(self) -> Iterator[Invalid | str]:
@@ -102,8 +102,8 @@ class ListingOptions(StaticListingOptions, frozen=True):
 
 
 class NamespaceOptions(Options, frozen=True):
-    namespace: Annotated[str, option("Only of this namespace. Default: all.", short="n")] = ""
-    all_namespaces: Annotated[bool, option("Of all namespaces, as without --namespace.", short="A")] = False
+    namespace: Annotated[str, option("Show only this namespace. Default: all.", short="n")] = ""
+    all_namespaces: Annotated[bool, option("Show all namespaces, as without --namespace.", short="A")] = False
 
     def problems(self) -> Iterator[Invalid | str]:
         if self.namespace and self.all_namespaces:

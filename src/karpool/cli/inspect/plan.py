@@ -59,9 +59,9 @@ def plan(
     options: PlanOptions,
     cluster: ClusterOptions,
 ) -> None:
-    """Show which nodes could go: every move with its score, savings and pods; and why each other node stays.
+    """Show which nodes could be removed: each move with score, savings and pods, and why other nodes stay.
 
-    Reads only. Save with -o json, and carry it out with `karpool apply`.
+    Only reads. Save the plan with -o json and execute it with `karpool apply`.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return

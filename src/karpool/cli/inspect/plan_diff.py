@@ -22,9 +22,10 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.argument("new", type=_FILE)
 @output_option("table", "json", "yaml", "markdown")
 def diff(old: Path, new: Path, output: str) -> None:
-    """Show what changed between two plans that were saved with -o json.
+    """Show the differences between two plans that were saved with -o json.
 
-    Moves that went, came or differ, and why the other plan does not make them; sums of both.
+    The output lists moves that were added, removed or changed, why the other plan does not have them, and the
+    totals of both plans.
     """
     before, after = read_plan(old), read_plan(new)
     compared = plan_diff(before.plan, after.plan)

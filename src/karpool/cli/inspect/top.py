@@ -142,10 +142,10 @@ def top(
     listing: ListingOptions,
     cluster: ClusterOptions,
 ) -> None:
-    """Show nodes or pools: requested of allocatable, pods, and price per hour; or GPUs and who holds them.
+    """Show nodes or pools: requests, allocatable, pods, and price per hour; or GPUs and their holders.
 
-    Prices are list prices of the shipped catalogue, or those of --catalogue; "?" is a price that is not
-    known. With --contract, what each node adds to the bill stands beside its list price. `top nodes -w` in a
+    Prices are list prices of the shipped catalogue, or those of --catalogue; "?" is an unknown price. With
+    --contract, the output shows what each node adds to the bill beside its list price. `top nodes -w` in a
     terminal is a live view with bars; its last line names the keys.
     """
 

@@ -21,10 +21,10 @@ from karpool.model.documents import camel_case, document_of
 )
 @output_option("table", "wide", "json", "yaml", "html")
 def verify_policy(ranking: bool, output: str) -> None:
-    """Check what the Balanced policy promises, in every case of a small world, and what each k allows.
+    """Check the properties of the Balanced policy in every case of a small model, and what each k allows.
 
-    The ranking experiment compares four orders of moves on 5,000 random pods. Reads no cluster.
-    The exit code is 1 when a property does not hold.
+    The ranking experiment compares four orders of moves on 5,000 random pods. Does not read a cluster.
+    The exit code is 1 if a property does not hold.
     """
     verification = properties.verify()
     experiment = ranking_experiment.run() if ranking else None

@@ -19,7 +19,7 @@ class ClusterOptions(ConnectionOptions, frozen=True):
     snapshot: Annotated[
         Path | None,
         option(
-            "Read this file: from `karpool snapshot`, or YAML or JSON of objects. Default: the live cluster.",
+            "Read this file of `karpool snapshot`, or YAML or JSON of objects. Default: the live cluster.",
             exists=True,
         ),
     ] = None
@@ -55,14 +55,14 @@ catalogue_option = click.option(
     "--catalogue",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     is_eager=True,  # --region depends on it
-    help="File of instance types and prices; docs/catalogue.md. Default: those that are shipped.",
+    help="File of instance types and prices; see docs/catalogue.md. Default: the shipped catalogue.",
 )
 
 
 contract_option = click.option(
     "--contract",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="File of discounts, reservations and commitments; docs/contracts.md. Default: list prices.",
+    help="File of discounts, reservations and commitments; see docs/contracts.md. Default: list prices.",
 )
 
 
@@ -70,7 +70,7 @@ contract_cluster_option = click.option(
     "--contract-cluster",
     default="",
     metavar="NAME",
-    help="What `sharedBy` of the contract calls this cluster. Default: its name in the kubeconfig.",
+    help="Name of this cluster in `sharedBy` of the contract. Default: its name in the kubeconfig.",
 )
 
 
@@ -81,5 +81,5 @@ def output_option(*forms: str) -> Callable[[F], F]:
         type=click.Choice(forms),
         default=forms[0],
         show_default=True,
-        help="Form of the result.",
+        help="Output format.",
     )

@@ -30,9 +30,9 @@ Execute = Callable[[ClusterOptions, Sequence[Move], PlanSettings, PlannedCluster
 
 
 class ApplyOptions(Options, frozen=True):
-    dry_run: Annotated[bool, option("Only say whether the plan still holds.")] = False
-    partial: Annotated[bool, option("Make the moves that still hold, and leave out the others.")] = False
-    strict: Annotated[bool, option("Refuse the plan when anything that decided it has changed.")] = False
+    dry_run: Annotated[bool, option("Only check whether the plan is still valid.")] = False
+    partial: Annotated[bool, option("Execute the moves that are still valid and skip the others.")] = False
+    strict: Annotated[bool, option("Refuse the plan if anything that it depended on has changed.")] = False
     max_age_seconds: Annotated[
         Duration, option("Refuse a plan older than this; 0 accepts any age.", flag="max-age")
     ] = 3600.0
@@ -46,9 +46,9 @@ class ApplyOptions(Options, frozen=True):
 @with_options(ApplyOptions, "options")
 @connection_options
 def apply(plan: Path, options: ApplyOptions, cluster: ClusterOptions) -> None:
-    """Carry out a plan that `karpool plan -o json` saved. A plan that does not hold any more is refused.
+    """Execute a plan that `karpool plan -o json` saved. A stale plan is refused.
 
-    Every move is decided again on what the cluster is now, budgets included.
+    Every move is validated again on the current cluster, including budgets.
     """
     saved = read_plan(plan)
     execute = partial(carry_out, bound=bound_of(saved.plan))

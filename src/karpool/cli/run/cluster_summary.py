@@ -16,10 +16,11 @@ cluster_summary = controller_command(
     _cluster_summary,
     help_text="""Show an unmodified karmada-scheduler what autoscalers could launch.
 
-    karmada-scheduler never gives a cluster more than its status.resourceSummary holds, so one without nodes
-    stays empty. This keeps the summary at what the cluster's Karpool estimator sees: nodes that are there and
-    nodes that could be. Start Karmada's controllers with --enable-cluster-resource-modeling=false, or they
-    write the same field every few seconds. Not needed with karpool scheduler.
+    karmada-scheduler gives a cluster no more than its status.resourceSummary, so a cluster without nodes
+    receives no replicas. This controller writes to the summary what the cluster's Karpool estimator sees:
+    existing nodes and nodes that could be launched. Start Karmada's controllers with
+    --enable-cluster-resource-modeling=false, otherwise they overwrite the field every few seconds. Not
+    needed with karpool scheduler.
     """,
     epilog="Example: karpool cluster-summary --kubeconfig karmada.yaml",
 )

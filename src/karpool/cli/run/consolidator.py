@@ -42,11 +42,11 @@ def _consolidator(options: ConsolidatorOptions) -> None:
 consolidator = controller_command(
     ConsolidatorOptions,
     _consolidator,
-    help_text="""Take away nodes that cost more than they are worth, within budgets, and measure savings.
+    help_text="""Remove nodes that cost more than they are worth, within budgets, and measure savings.
 
-    For a replacement, capacity is asked for first. Every move is written down before it is made (see
-    `karpool get moves`), looked at again right before, and rolled back when anything has changed. To stop
-    everything: kubectl -n karpool-system create configmap karpool-consolidation --from-literal=stop=true
+    Replacement nodes start first. Every move is recorded before it starts (see `karpool get moves`),
+    validated again right before each step, and rolled back if anything has changed. To stop everything:
+    kubectl -n karpool-system create configmap karpool-consolidation --from-literal=stop=true
     """,
     epilog="Example: karpool consolidator --context prod --policy Balanced --dry-run --once",
 )

@@ -37,8 +37,8 @@ dashboard = controller_command(
     help_text="""Serve a web page of the fleet: nodes and prices, placements, promises, scale-ups,
     consolidation and events.
 
-    Reads only, and needs nothing else: no database, no files from elsewhere. On loopback everybody may look;
-    elsewhere it asks for a token. The JSON API behind the page describes itself at /openapi.json.
+    Only reads, and needs no database and no external files. On loopback it needs no token; on other
+    addresses it requires one. /openapi.json describes its JSON API.
     """,
     epilog="Examples: karpool dashboard --kubeconfig fleet.yaml --all-contexts;  "
     "karpool dashboard --snapshot prod.karpool.gz",

@@ -31,9 +31,9 @@ def _show(taken: "DescheduledReplicas") -> None:
 descheduler = controller_command(
     DeschedulerOptions,
     _descheduler,
-    help_text="""Take back replicas that cannot start, so that other clusters get them.
+    help_text="""Remove replicas that cannot start, so that the scheduler places them elsewhere.
 
-    Asks the estimators how many replicas of each workload have been unschedulable for too long. Takes the
+    Asks estimators how many replicas of each workload have been unschedulable for too long. Accepts the
     flags of karmada-descheduler, and handles every kind of workload that is divided by availability.
     """,
     epilog="Example: karpool descheduler --kubeconfig karmada.yaml --unschedulable-threshold 2m",

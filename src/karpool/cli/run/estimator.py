@@ -23,10 +23,10 @@ def _estimator(options: EstimatorOptions) -> None:
 estimator = controller_command(
     EstimatorOptions,
     _estimator,
-    help_text="""Answer Karmada's schedulers how many replicas fit into a member cluster.
+    help_text="""Tell Karmada's schedulers how many replicas fit into a member cluster.
 
-    Speaks karmada-scheduler-estimator's protocol and takes its flags, so that it can take its place.
-    Until every pod of the cluster is counted it answers UNAVAILABLE.
+    Replaces karmada-scheduler-estimator, with the same protocol and flags. Answers UNAVAILABLE until every
+    pod of the cluster is counted.
     """,
     epilog="Example: karpool estimator --cluster-name member1 --kubeconfig member1.yaml",
 )

@@ -59,10 +59,10 @@ def _shown(machine: "Machine", form: str) -> str:
 gpu_agent = controller_command(
     GpuAgentOptions,
     _gpu_agent,
-    help_text="""Look at the GPUs of this machine, and publish them as GPU objects where nobody else does.
+    help_text="""Read the GPUs of this machine and publish them as GPU objects, if nothing else does.
 
-    It reads NVIDIA's management library: models, memory, MIG instances and their places, links between
-    devices, health. Without a driver it says so and goes on looking.
+    Reads models, memory, MIG instances and their placement, links between devices, and health through NVML.
+    Without a driver it reports this and retries.
     """,
     epilog="""Needs nvidia-ml-py: pip install 'karpool[gpu-agent]'.
 

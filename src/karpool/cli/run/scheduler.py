@@ -32,10 +32,10 @@ def _show(decision: "SchedulingDecision") -> None:
 scheduler = controller_command(
     SchedulerOptions,
     _scheduler,
-    help_text="""Place Karmada's workloads in member clusters.
+    help_text="""Place Karmada workloads in member clusters.
 
-    Schedules the bindings of policies that name it as schedulerName, with Karmada's semantics, and promises
-    each place only once. Takes the flags of karmada-scheduler.
+    Schedules the bindings of policies with its schedulerName, with Karmada's semantics, and promises
+    capacity only once. Accepts the flags of karmada-scheduler.
     """,
     epilog="Example: karpool scheduler --kubeconfig karmada.yaml --enable-scheduler-estimator --dry-run",
 )

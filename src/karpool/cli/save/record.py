@@ -45,23 +45,25 @@ _MIB = 2**20
     "output",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="The file to write; only its owner may read it.",
+    help="File to write; only its owner can read it.",
 )
-@click.option("--for", "length", default="", help="How long, like 24h. Default: until Ctrl-C.")
+@click.option(
+    "--for", "length", default="", help="Duration of the recording, like 24h. Default: until Ctrl-C."
+)
 @click.option(
     "--max-size",
     type=click.IntRange(min=1),
     default=2048,
     show_default=True,
-    help="In MiB: recording ends when the file has grown to this.",
+    help="Stop recording when the file has this size in MiB.",
 )
-@click.option("--force", is_flag=True, help="Replace the file even if it is no recording.")
+@click.option("--force", is_flag=True, help="Replace the file even if it is not a recording.")
 @connection_options
 def record(output: Path, length: str, max_size: int, force: bool, cluster: ClusterOptions) -> None:
-    """Follow what happens in a cluster: pods, nodes, claims, workloads.
+    """Record the changes of a cluster: pods, nodes, claims, workloads.
 
-    Reads only. Secrets are never read; environment values, commands and arguments are left out. The file can
-    be played again under other policies: `karpool simulate --replay FILE`.
+    Only reads. Secrets are never read; environment values, commands and arguments are left out. Simulate the
+    file under other policies with `karpool simulate --replay FILE`.
     """
     seconds = _seconds(length)
     if output.exists() and output.stat().st_size and not force and not is_recording(output):

@@ -18,14 +18,14 @@ from karpool.kube.snapshots.writer import SnapshotSummary, take_snapshot
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="The file to write; it replaces an older snapshot only when it is complete.",
+    help="File to write; an older snapshot is replaced only when the new one is complete.",
 )
-@click.option("--force", is_flag=True, help="Replace the file even if it is no snapshot.")
+@click.option("--force", is_flag=True, help="Replace the file even if it is not a snapshot.")
 @connection_options
 def snapshot(output: Path, force: bool, cluster: ClusterOptions) -> None:
-    """Save what a cluster holds to a file, for commands with --snapshot.
+    """Save the state of a cluster to a file, for commands with --snapshot.
 
-    Lists in pages and changes nothing. Secrets are never read; environment values are left out.
+    Only reads, in pages. Secrets are never read; environment values are left out.
     """
     summary = asyncio.run(_take(cluster, output, force))
     for skipped in summary.skipped:

@@ -63,17 +63,19 @@ class SupportBundle:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="The file to write; it replaces an older bundle only when it is complete.",
+    help="File to write; an older bundle is replaced only when the new one is complete.",
 )
-@click.option("--force", is_flag=True, help="Replace the file even if it is no bundle.")
-@click.option("--namespace", default=STOP_NAMESPACE, show_default=True, help="Where the controllers run.")
-@click.option("--logs/--no-logs", default=True, show_default=True, help="With log lines of the controllers.")
+@click.option("--force", is_flag=True, help="Replace the file even if it is not a bundle.")
+@click.option("--namespace", default=STOP_NAMESPACE, show_default=True, help="Namespace of the controllers.")
+@click.option(
+    "--logs/--no-logs", default=True, show_default=True, help="Include the log lines of the controllers."
+)
 @connection_options
 def support_bundle(cluster: ClusterOptions, output: Path, force: bool, namespace: str, logs: bool) -> None:
-    """Save what somebody else needs to understand a problem: snapshot, records, events and decision logs.
+    """Save a file for a bug report: snapshot, records, events and decision logs.
 
-    Changes nothing. Secrets are never read and environment values are left out, but names of your objects
-    are in it: look at it before you hand it on.
+    Only reads. Secrets are never read and environment values are left out, but the file contains the names of
+    your objects: check it before you share it.
     """
     if not force and not _may_be_replaced(output):
         raise CommandFailed(f"{output}: is there and is no bundle; choose another place, or add --force")

@@ -172,7 +172,7 @@ class MoveActuator:
                 return None
             attempt = before.attempt + 1
         except Invalid as error:
-            log.warning("record begins anew", record=record.name, reason=str(error))
+            log.warning("record restarted", record=record.name, reason=str(error))
         meta = stored.metadata
         again = replace(record, attempt=attempt, uid=meta.uid, version=meta.resource_version)
         return await self._store(None, again)
@@ -221,15 +221,15 @@ class MoveActuator:
                     case RunActions(actions=actions):
                         if not await self._act(record, actions):
                             return record
-            log.error("move does not come to rest", record=record.name, phase=str(record.phase))
+            log.error("move did not finish its steps", record=record.name, phase=str(record.phase))
         except (Conflict, NotFound) as error:
-            log.info("move looked at again", record=record.name, reason=str(error))
+            log.info("move validated", record=record.name, reason=str(error))
         except (Denied, Rejected) as error:
             self._refuse(record, f"the API server refused: {error}")
         return record
 
     def _refuse(self, record: MoveRecord, message: str) -> None:
-        log.warning("move cannot go on", record=record.name, reason=message)
+        log.warning("move cannot continue", record=record.name, reason=message)
         self._refusals[record.name] = Infeasible(ConsolidationReason.REFUSED, message)
 
     async def _look(self, record: MoveRecord, seen: RecordContext) -> MoveObservation:
@@ -421,11 +421,11 @@ class MoveActuator:
             node = await self._get(NODES, name, Node)
             if node is not None and marked_by(node) and marked_by(node) not in active:
                 self._check()
-                log.info("mark taken back", node=name, record=marked_by(node))
+                log.info("node annotation removed", node=name, record=marked_by(node))
                 try:
                     await self._unmark(node)
                 except KubeError as error:
-                    log.warning("mark not taken back", node=name, reason=str(error))
+                    log.warning("node annotation not removed", node=name, reason=str(error))
 
 
 def _closed(record: MoveRecord, seen: RecordContext) -> Infeasible[ConsolidationReason] | None:

@@ -46,12 +46,12 @@ class ContractExchange:
         try:
             await self._write(contracted.own, intended(market, records))
         except KubeError as error:
-            log.warning("others cannot hear what this cluster uses of the contract", reason=str(error))
+            log.warning("use of the contract not published", reason=str(error))
             is_silent = True
         try:
             uses = await list_uses(self._client, self._namespace)
         except KubeError as error:
-            log.warning("what others use of the contract was not read", reason=str(error))
+            log.warning("contract use of other clusters not read", reason=str(error))
         else:
             self._others = {name: use for name, use in uses.items() if name != self._name}
         contracted.see_uses(fresh(self._others, clock.now()), is_silent=is_silent)

@@ -190,7 +190,7 @@ class Consolidator:
             except LeadershipLost:
                 raise
             except KubeError as error:
-                log.warning("pass not finished", reason=str(error))
+                log.warning("pass failed", reason=str(error))
             await stop.sleep(self.options.pass_seconds if busy else self.options.plan_seconds)
 
     async def _start(self) -> None:
@@ -253,7 +253,7 @@ class Consolidator:
         except LeadershipLost:
             raise
         except KubeError as error:
-            log.warning("move not taken further", record=record.name, reason=str(error))
+            log.warning("move not advanced", record=record.name, reason=str(error))
 
     async def _read_stop(self) -> Infeasible[ConsolidationReason] | None:
         """From the server: the switch must work when watches do not."""
@@ -342,7 +342,7 @@ class Consolidator:
             wanted = in_flight_view.wanted_of(move, view)
             record = await self.executor.begin(move, wanted, self._clock.now(), bound=self._bound)
         except Invalid as error:
-            log.warning("move cannot be written down", move=move.id, reason=str(error))
+            log.warning("move record not written", move=move.id, reason=str(error))
             return False
         if record is None:
             return False

@@ -53,11 +53,11 @@ class ConsolidationMetrics:
             "karpenter_consolidation_moves", "Moves that were decided.", "decision", "nodepool", "policy"
         )
         self._decisions = counter(
-            f"{_PREFIX}_decisions", "Moves that were begun.", "decision", "reason", "consolidation_type"
+            f"{_PREFIX}_decisions", "Started moves.", "decision", "reason", "consolidation_type"
         )
         self._decisions_by_pool = counter(
             f"{_PREFIX}_decisions_by_nodepool",
-            "Moves that were begun, by pool.",
+            "Started moves, by pool.",
             "decision",
             "reason",
             "consolidation_type",
@@ -69,11 +69,11 @@ class ConsolidationMetrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self._eligible = gauge(f"{_PREFIX}_eligible_nodes", "Nodes that moves of the plan take.", "reason")
-        self._timeouts = counter(f"{_PREFIX}_consolidation_timeouts", "Plans that a deadline cut short.")
+        self._eligible = gauge(f"{_PREFIX}_eligible_nodes", "Nodes in moves of the plan.", "reason")
+        self._timeouts = counter(f"{_PREFIX}_consolidation_timeouts", "Plans that reached their deadline.")
         self._failed = counter(
             f"{_PREFIX}_failed_validations",
-            "Moves that did not hold any more.",
+            "Moves that failed validation.",
             "consolidation_type",
             "reason",
         )
@@ -85,58 +85,67 @@ class ConsolidationMetrics:
             "consolidation_type",
         )
         self._allowed = gauge(
-            "karpenter_nodepools_allowed_disruptions", "Nodes that may go now.", "nodepool", "reason"
+            "karpenter_nodepools_allowed_disruptions",
+            "Nodes that may be disrupted now.",
+            "nodepool",
+            "reason",
         )
         self._cost = gauge("karpenter_nodepools_cost_total", "Price of all nodes per hour.", "nodepool")
         self._claims = counter("karpenter_nodeclaims_disrupted", "NodeClaims that were deleted.", *_DISRUPTED)
         self._pods = counter(
-            "karpenter_pods_disruption_initiated", "Pods whose nodes were deleted under them.", *_DISRUPTED
+            "karpenter_pods_disruption_initiated", "Pods on nodes that were deleted by a move.", *_DISRUPTED
         )
         self._consuming = gauge(
-            "karpenter_nodepools_nodes_consuming_budgets", "Nodes that are down or leave.", "nodepool"
+            "karpenter_nodepools_nodes_consuming_budgets",
+            "Nodes that are not ready or being removed.",
+            "nodepool",
         )
         self._closed = gauge(
-            "karpool_consolidation_nodepool_closed", "Pools that nothing is taken from.", "nodepool"
+            "karpool_consolidation_nodepool_closed", "Pools from which no node is removed.", "nodepool"
         )
         self._stopped = gauge("karpool_consolidation_stopped", "Whether the stop switch is set.")
-        self._in_flight = gauge("karpool_consolidation_moves_in_flight", "Moves under way.", "phase")
+        self._in_flight = gauge("karpool_consolidation_moves_in_flight", "Active moves, by phase.", "phase")
         self._outcomes = counter(
-            "karpool_consolidation_move_outcomes", "Moves that ended.", "outcome", "decision", "reason"
+            "karpool_consolidation_move_outcomes",
+            "Finished moves, by outcome.",
+            "outcome",
+            "decision",
+            "reason",
         )
         self._predicted = counter(
             "karpool_consolidation_predicted_savings_dollars_per_hour",
-            "Savings per hour that executed moves promised.",
+            "Predicted savings per hour of finished moves.",
         )
         self._realised = counter(
             "karpool_consolidation_realised_savings_dollars_per_hour",
-            "Savings per hour that executed moves brought; losses are counted apart.",
+            "Realised savings per hour of finished moves, without losses.",
         )
         self._losses = counter(
             "karpool_consolidation_realised_losses_dollars_per_hour",
-            "What executed moves cost per hour where they brought no saving.",
+            "Realised losses per hour of finished moves.",
         )
         self._costs = counter(
             "karpool_consolidation_move_cost_dollars",
-            "What was paid for new nodes of moves while they saved nothing.",
+            "Cost of new nodes of moves before they saved anything.",
             "outcome",
         )
         self._saved = gauge(
             "karpool_consolidation_saved_dollars",
-            "The bill without the moves on record less the bill with them, from their beginning until now.",
+            "Dollars saved by the recorded moves until now.",
         )
         self._possible = gauge(
             "karpool_consolidation_possible_savings_dollars_per_hour",
-            "What no plan could save more than, as of the last certificate; NaN: not known.",
+            "Upper bound of the possible savings, from the last certificate; NaN if unknown.",
         )
         self._possible.set(nan)
         self._unmeasured = counter(
             "karpool_consolidation_unmeasured_moves",
-            "Executed moves whose saving is not known: a price is missing.",
+            "Finished moves whose saving is unknown because a price is missing.",
         )
-        self._disturbed = counter("karpool_consolidation_pods_disturbed", "Pods that moves had evicted.")
+        self._disturbed = counter("karpool_consolidation_pods_disturbed", "Pods evicted by moves.")
         self._again = counter(
             "karpool_consolidation_pods_redisturbed",
-            "Of those, pods disturbed by a move within 10 minutes before.",
+            "Pods evicted by moves that were already evicted within the last 10 minutes.",
         )
         for phase in _EXECUTING:
             self._in_flight.labels(str(phase)).set(0)

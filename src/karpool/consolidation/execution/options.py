@@ -23,10 +23,10 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     command: ClassVar[str] = "consolidator"
     chart: ClassVar[str] = "consolidator"
 
-    dry_run: Annotated[bool, option("Print plans, and write nothing.", chart="dryRun", process_only=True)] = (
+    dry_run: Annotated[bool, option("Print plans and write nothing.", chart="dryRun", process_only=True)] = (
         False
     )
-    once: Annotated[bool, option("Make one plan, carry it out, and end.", process_only=True)] = False
+    once: Annotated[bool, option("Execute one plan and exit.", process_only=True)] = False
     interval_seconds: Annotated[Duration, option("Time between two plans.", flag="interval")] = 10.0
     quiet_period_seconds: Annotated[
         Duration,
@@ -42,7 +42,7 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
         ),
     ] = None
     settle_seconds: Annotated[
-        Duration, option("Measure savings this long after nodes are gone.", flag="settle")
+        Duration, option("Measure savings this long after the nodes are deleted.", flag="settle")
     ] = 60.0
     max_moves: Annotated[
         int, option("Maximum number of moves at the same time.", chart="maxMoves", least=1)
@@ -50,7 +50,7 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     keep_moves_seconds: Annotated[
         Duration,
         option(
-            "How long to keep records of moves that are over, at least a day; at most the last 500.",
+            "How long to keep records of finished moves, at least a day; at most the last 500.",
             flag="keep-moves",
             chart="keepMoves",
         ),
@@ -58,8 +58,8 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     maintenance_windows: Annotated[
         tuple[str, ...],
         option(
-            "Start moves only inside: when it opens, and for how long, like '0 22 * * * 6h'."
-            " Repeat for several. Default: always.",
+            "Start moves only in this window: cron schedule and duration, like '0 22 * * * 6h'. "
+            "Repeatable. Default: always.",
             flag="maintenance-window",
             metavar="'CRON DURATION [ZONE]'",
             chart="maintenanceWindows",
@@ -68,8 +68,7 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     rates: Annotated[
         tuple[str, ...],
         option(
-            "Maximum number of nodes, or percent of them, in any such time, like 5/1h or"
-            " 10%/1h. Default: no limit.",
+            "Maximum number or percentage of removed nodes per time, like 5/1h or 10%/1h. Default: no limit.",
             flag="rate",
             metavar="NODES/TIME",
             chart="rates",
@@ -79,16 +78,16 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     contract_cluster: Annotated[
         str,
         option(
-            "What `sharedBy` of the contract calls this cluster: tell the others what is used here, and hear"
-            " of them. Default: tell nobody, and count commitments that are shared as used up.",
+            "Name of this cluster in `sharedBy` of the contract; clusters then exchange what they "
+            "use. Default: no exchange, shared commitments count as used up.",
             process_only=True,
         ),
     ] = ""
     contract_kubeconfig: Annotated[
         Path | None,
         option(
-            "Kubeconfig of the cluster in whose --namespace they tell each other, like Karmada's."
-            " Default: where `sharedIn` of the contract says, else this cluster.",
+            "Kubeconfig of the cluster in whose --namespace the clusters exchange their use, like "
+            "Karmada's. Default: `sharedIn` of the contract, or this cluster.",
             process_only=True,
         ),
     ] = None
@@ -101,7 +100,9 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     smart_pod_namespace: Annotated[str, option("Namespace of placeholders for new nodes.")] = (
         _SMART_PODS.namespace
     )
-    smart_pod_image: Annotated[str, option("Image of placeholders; it only has to wait.")] = _SMART_PODS.image
+    smart_pod_image: Annotated[str, option("Image of placeholders, a container that only sleeps.")] = (
+        _SMART_PODS.image
+    )
     leader_elect: Annotated[bool, option("Act only while holding the lease.", process_only=True)] = True
     probes: Annotated[ProbeOptions, option(process_only=True)] = ProbeOptions()
     watch: Annotated[WatchOptions, option(process_only=True)] = WatchOptions()

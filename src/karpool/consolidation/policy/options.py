@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # A person waits for a plan, and a controller for the next one; 10,000 nodes take less than a quarter of it.
 DEADLINE_SECONDS = 60.0
-_K = "k of the Balanced policy, which is compared with other policies that are named."
+_K = "k of the Balanced policy."
 _HeedBudgets = Annotated[bool, option("Ignore disruption budgets.", flag="ignore-budgets", negated=True)]
 
 _OF_THE_MARKET = ("catalogue", "contract", "contract_cluster")  # never in a plan
@@ -39,9 +39,11 @@ class PlanningOptions(Options, frozen=True):
     replace: Annotated[
         bool, option("Only delete nodes; never replace them.", flag="no-replace", negated=True)
     ] = True
-    delete: Annotated[bool, option("Only replace nodes.", flag="no-delete", negated=True)] = True
+    delete: Annotated[
+        bool, option("Only replace nodes; never delete without replacement.", flag="no-delete", negated=True)
+    ] = True
     min_savings_per_hour: Annotated[
-        Amount, option("Minimum saving of a move, in $ per hour. Default: 0, any.", flag="min-savings")
+        Amount, option("Minimum saving of a move in $ per hour. Default: 0, any saving.", flag="min-savings")
     ] = 0.0
     min_age_seconds: Annotated[Duration, option("Keep nodes younger than this.", flag="min-age")] = 0.0
     protect_young_targets: Annotated[
@@ -56,7 +58,7 @@ class PlanningOptions(Options, frozen=True):
         float | None,
         msgspec.Meta(ge=0, extra={"unit": "duration"}),
         option(
-            "Return the best plan found by then. Default: 60s; 0: take as long as it takes.",
+            "Return the best plan found after this time; 0 means no limit. Default: 60s.",
             flag="deadline",
             process_only=True,
         ),

@@ -231,7 +231,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         f"{PREFIX}/promises",
-        "Replicas that were placed and are not known to have landed.",
+        "Replicas that are placed but not known to run on a node.",
         views.PromiseList,
         lambda fleet, given: fleet.promises(),
         (ViewArea.PROMISES,),

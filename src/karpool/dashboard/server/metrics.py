@@ -19,24 +19,24 @@ _PREFIX = "karpool_dashboard"
 class DashboardMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
-        requests = Counter(f"{_PREFIX}_requests", "Answers given, by status.", ("code",), registry=registry)
+        requests = Counter(f"{_PREFIX}_requests", "Responses, by status.", ("code",), registry=registry)
         self._requests = {code: requests.labels(code) for code in CODES}
         self._seconds = Histogram(
             f"{_PREFIX}_request_duration_seconds",
-            "Time of an answer; streams are not counted.",
+            "Duration of a response, without streams.",
             buckets=[0.001 * 4**power for power in range(7)],
             registry=registry,
         )
-        self.pages = Gauge(f"{_PREFIX}_open_pages", "Pages that follow what changes.", registry=registry)
+        self.pages = Gauge(f"{_PREFIX}_open_pages", "Open pages.", registry=registry)
         self._stale = Gauge(
             f"{_PREFIX}_staleness_seconds",
-            "Since a cluster was last heard of; infinite before that.",
+            "Time since the last message of a cluster; infinite before the first.",
             ("cluster",),
             registry=registry,
         )
         self._synced = Gauge(
             f"{_PREFIX}_cluster_synced",
-            "Whether everything that a cluster has was read once.",
+            "Whether all objects of a cluster have been read.",
             ("cluster",),
             registry=registry,
         )
@@ -45,9 +45,7 @@ class DashboardMetrics:
             name: Gauge(f"{PREFIX}{metric}", about, ("cluster",), registry=registry)
             for name, (metric, about, _) in METRICS.items()
         }
-        self._evictions = Counter(
-            EVICTIONS, "Pods that were told to leave their node.", ("cluster",), registry=registry
-        )
+        self._evictions = Counter(EVICTIONS, "Evicted pods.", ("cluster",), registry=registry)
         self._evicted: dict[str, int] = {}
 
     def sampled(self, rows: Sequence[ClusterRow], evictions: Mapping[str, int]) -> None:

@@ -145,7 +145,7 @@ def _checked(plugin: str, estimate: Any) -> Estimate:
         or not isinstance(estimate.value, int)
         or estimate.code not in tuple(EstimateCode)
     ):
-        log.error("plugin returned something else than an estimate", plugin=plugin)
+        log.error("plugin did not return an estimate", plugin=plugin)
         reason = f"{plugin} returned {type(estimate).__name__}, not an estimate"
         return Estimate(CANNOT_TELL, EstimateCode.UNKNOWN, (reason,))
     return estimate

@@ -61,12 +61,12 @@ class FailureGauges(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         pools = GaugeMetricFamily(
             "karpool_estimator_failed_pools",
-            "Pools and node groups that do not count at present, by cause.",
+            "Pools and node groups that do not count at the moment, by cause.",
             labels=("cluster", "provider", "pool", "cause"),
         )
         offers = GaugeMetricFamily(
             "karpool_estimator_failed_offerings",
-            "Offerings that do not count at present.",
+            "Offerings that do not count at the moment.",
             labels=("cluster", "provider"),
         )
         for cluster, provider in self._followed:

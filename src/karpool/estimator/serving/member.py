@@ -123,7 +123,7 @@ class MemberEstimator:
         return EstimateQuestion(request, snapshot, assumed, topology, on_nodes, waiting)
 
     def unschedulable_pods(self) -> int:
-        """Pods that the scheduler found no node for."""
+        """Pods for which the scheduler found no node."""
         return sum(pod.since is not None for pod in self.cluster.snapshot().waiting.values())
 
     async def unschedulable(self, reference: WorkloadReference, threshold_ns: int, now: float) -> int:

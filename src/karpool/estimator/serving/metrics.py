@@ -54,12 +54,12 @@ class EstimatorMetrics:
         )
         rejected = Counter(
             "karpool_estimator_rejected_requests",
-            "Requests that were not estimated, by cause.",
+            "Rejected requests, by cause.",
             ("reason",),
             registry=registry,
         )
         answers = Counter(
-            "karpool_estimator_answers", "Answers by kind of number.", ("type", "answer"), registry=registry
+            "karpool_estimator_answers", "Answers by type of number.", ("type", "answer"), registry=registry
         )
         # Children are bound once: looking them up costs more than counting.
         self._requests = {(r, c): requests.labels(r, c) for r in RESULTS for c in CALLS}
@@ -109,17 +109,16 @@ class _ClusterGauges:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"karpool_estimator_{name}", text, ("cluster",), registry=registry)
 
-        self._synced = gauge("cluster_synced", "Whether every node and pod of the cluster was counted.")
-        self._staleness = gauge("cluster_staleness_seconds", "Time since the cluster was last heard of.")
+        self._synced = gauge("cluster_synced", "Whether all nodes and pods of the cluster are counted.")
+        self._staleness = gauge("cluster_staleness_seconds", "Time since the last message of the cluster.")
         self._nodes = gauge("cluster_nodes", "Nodes of the cluster.")
-        self._problems = gauge("cluster_skipped_objects", "Objects that could not be understood.")
-        self._region = gauge(
-            "cluster_region_missing", "Whether nobody says in which region pools would launch nodes."
-        )
+        self._problems = gauge("cluster_skipped_objects", "Objects that could not be parsed.")
+        self._region = gauge("cluster_region_missing", "Whether the region of new nodes is unknown.")
         self._unseen = gauge(
-            "cluster_unseen_kinds", "Kinds that answers are given without: no right to list them."
+            "cluster_unseen_kinds",
+            "Kinds that answers do not consider, because the right to list them is missing.",
         )
-        self._waiting = gauge("cluster_unschedulable_pods", "Pods that the scheduler found no node for.")
+        self._waiting = gauge("cluster_unschedulable_pods", "Pods for which the scheduler found no node.")
 
     def follow(self, member: MemberEstimator) -> None:
         name = member.name

@@ -21,22 +21,22 @@ class GrpcServerOptions(Options, frozen=True):
     server_port: Annotated[int, option("Port of the gRPC service, on all interfaces.")] = PORT
     cert_file: Annotated[
         str,
-        option("Certificate of the server; without it and the key: plaintext.", flag="grpc-auth-cert-file"),
+        option("Server certificate. Default: none, serve plaintext.", flag="grpc-auth-cert-file"),
     ] = ""
     key_file: Annotated[
-        str, option("Key of the server's certificate. Default: none.", flag="grpc-auth-key-file")
+        str, option("Key of the server certificate. Default: none.", flag="grpc-auth-key-file")
     ] = ""
     client_ca_file: Annotated[
         str,
         option(
-            "Authority that client certificates must come from. Default: clients need none.",
+            "Certificate authority of client certificates. Default: none, clients need no certificate.",
             flag="grpc-client-ca-file",
         ),
     ] = ""
     skips_client_verify: Annotated[
         bool,
         option(
-            "Ask clients for no certificate, although an authority is given.",
+            "Do not require client certificates, even if an authority is given.",
             flag="insecure-skip-grpc-client-verify",
         ),
     ] = False
@@ -49,11 +49,13 @@ class GrpcServerOptions(Options, frozen=True):
 
 class MemberConnectionOptions(Options, frozen=True):
     kubeconfig: Annotated[
-        str, option("Kubeconfig of the member cluster. Without it and --master: the pod's own account.")
+        str, option("Kubeconfig of the member cluster. Default: --master, or the service account of the pod.")
     ] = ""
-    master: Annotated[str, option("Address of the member's API server. Default: the kubeconfig's.")] = ""
-    kube_api_qps: Annotated[Amount, option("Requests per second to the member's API server.")] = 20.0
-    kube_api_burst: Annotated[Count, option("Requests at once to the member's API server.")] = 30
+    master: Annotated[
+        str, option("Address of the member's API server. Default: the address in the kubeconfig.")
+    ] = ""
+    kube_api_qps: Annotated[Amount, option("Maximum requests per second to the member's API server.")] = 20.0
+    kube_api_burst: Annotated[Count, option("Maximum burst of requests to the member's API server.")] = 30
 
 
 class EstimatorOptions(Options, frozen=True):
@@ -64,9 +66,7 @@ class EstimatorOptions(Options, frozen=True):
     connection: Annotated[MemberConnectionOptions, option(process_only=True)] = MemberConnectionOptions()
     cluster_name: Annotated[
         str,
-        option(
-            "Name of the member cluster; a request for another one is refused. Default: any name is answered."
-        ),
+        option("Name of the member cluster; requests for other names are refused. Default: accept any name."),
     ] = ""
     grpc: Annotated[GrpcServerOptions, option(process_only=True)] = GrpcServerOptions()
     parallelism: Annotated[int, option("Workers per request.", ignored=True)] = 0
@@ -74,13 +74,16 @@ class EstimatorOptions(Options, frozen=True):
         health_probe_bind_address=":10351"
     )
     feature_gates: Annotated[
-        str, option("Name=true|false, separated by commas. Default: each gate's own.")
+        str, option("Feature gates: Name=true|false, separated by commas. Default: the default of each gate.")
     ] = ""
     logs: Annotated[GoLogOptions, option(process_only=True)] = GoLogOptions()
     # Of karmada#7376.
     plugins: Annotated[
         tuple[str, ...],
-        option("Plugins to run; * is all, -Name leaves one out. Default: those of Karmada.", chart="plugins"),
+        option(
+            "Plugins to run; * means all, -Name excludes one. Default: the plugins of Karmada.",
+            chart="plugins",
+        ),
     ] = ()
     node_capacity_providers: Annotated[
         tuple[str, ...],
@@ -93,22 +96,23 @@ class EstimatorOptions(Options, frozen=True):
     # Ours.
     autoscaler_model: Annotated[
         Literal["limits", "packing"],
-        option(
-            "packing: pack replicas into instance types. limits: divide what is left of each pool's limits."
-        ),
+        option("packing: pack replicas into instance types. limits: divide the rest of each pool's limits."),
     ] = "packing"
     catalogue: Annotated[
-        str, option("File of instance types and prices; docs/catalogue.md. Default: those that are shipped.")
+        str,
+        option("File of instance types and prices; see docs/catalogue.md. Default: the shipped catalogue."),
     ] = ""
     contract: Annotated[
         str,
-        option("File of discounts, reservations and commitments; docs/contracts.md. Default: list prices."),
+        option(
+            "File of discounts, reservations and commitments; see docs/contracts.md. Default: list prices."
+        ),
     ] = ""
     region: Annotated[
         str,
         option(
-            "Region whose instance types are used where a cluster names none itself."
-            " Default: none, the answer is -1.",
+            "Region whose instance types are used if a cluster does not name one. Default: none, "
+            "the answer is -1.",
             chart="region",
         ),
     ] = ""
@@ -118,34 +122,37 @@ class EstimatorOptions(Options, frozen=True):
     ] = POTENTIAL_NODES_MAX
     failure_threshold_seconds: Annotated[
         Duration,
-        option("Stop counting a pool that launches nothing for this long.", flag="failure-threshold"),
+        option(
+            "Stop counting a pool that has launched nothing for this long while pods wait.",
+            flag="failure-threshold",
+        ),
     ] = 180.0
     recovery_interval_seconds: Annotated[
         Duration,
         option(
-            "Offer one node of what failed after this time; twice as long after each failure.",
+            "Offer one node of a failed pool after this time, doubled after each failure.",
             flag="recovery-interval",
         ),
     ] = 600.0
     plugin_timeout_seconds: Annotated[
-        Duration, option("How long to wait for a plugin of another package.", flag="plugin-timeout")
+        Duration, option("Timeout of a plugin of another package.", flag="plugin-timeout")
     ] = 1.0
     max_staleness_seconds: Annotated[
         Duration,
         option(
-            "Answer -1 after the API server has been silent for this long; 0 disables the check.",
+            "Answer -1 if the API server has sent nothing for this long; 0 disables the check.",
             flag="max-staleness",
         ),
     ] = 600.0
     until_synced: Annotated[
         Literal["", "unavailable", "unknown"],
-        option("What to answer until every pod is counted: UNAVAILABLE, or -1 (the default with --fleet)."),
+        option("Answer until every pod is counted: UNAVAILABLE, or -1 (the default with --fleet)."),
     ] = ""
     quota_scopes: Annotated[
         Literal["any", "all"], option("Whether any or all selectors of a quota must match.")
     ] = "any"
     unschedulable_kinds: Annotated[
-        tuple[str, ...], option("Kinds that GetUnschedulableReplicas answers for. Default: all.")
+        tuple[str, ...], option("Kinds of workload that GetUnschedulableReplicas counts. Default: all.")
     ] = ()
     fleet: Annotated[
         bool, option("Serve many clusters: each context of --kubeconfig, or each file if it is a folder.")
@@ -153,15 +160,17 @@ class EstimatorOptions(Options, frozen=True):
     karmada_kubeconfig: Annotated[
         str,
         option(
-            "With --fleet: serve the members of this control plane, as they join and leave. Those without a "
-            "secret need a file in the folder of --kubeconfig."
+            "With --fleet: serve the members of this control plane. Members without a Secret need "
+            "a file in the folder of --kubeconfig."
         ),
     ] = ""
     grace_period_seconds: Annotated[
         Duration,
-        option("How long calls under way may take to finish after SIGTERM.", flag="grace-period"),
+        option("How long calls in progress may take after SIGTERM.", flag="grace-period"),
     ] = 10.0
-    max_concurrent_requests: Annotated[Count, option("Calls at once; more are refused.")] = 1000
+    max_concurrent_requests: Annotated[
+        Count, option("Maximum number of concurrent calls; more are refused.")
+    ] = 1000
 
     def problems(self) -> Iterator[Invalid | str]:
         if not self.cluster_name and not self.fleet:

@@ -11,13 +11,11 @@ class GpuAgentOptions(Options, frozen=True):
     command: ClassVar[str] = "gpu-agent"
 
     connection: Annotated[ConnectionOptions, option(process_only=True)] = ConnectionOptions()
-    once: Annotated[bool, option("Print what this machine has, and stop; no cluster is needed.")] = False
-    output: Annotated[Literal["table", "json"], option("With --once: form of the result.", short="o")] = (
-        "table"
-    )
-    node_name: Annotated[str, option("The node that this machine is.", metavar="NAME")] = ""
+    once: Annotated[bool, option("Print the GPUs of this machine and exit; needs no cluster.")] = False
+    output: Annotated[Literal["table", "json"], option("With --once: output format.", short="o")] = "table"
+    node_name: Annotated[str, option("Node name of this machine.", metavar="NAME")] = ""
     interval_seconds: Annotated[
-        LongerThanNothing, option("How often to look at the devices.", flag="interval")
+        LongerThanNothing, option("Time between two reads of the devices.", flag="interval")
     ] = 30.0
     probes: Annotated[ProbeOptions, option(process_only=True)] = ProbeOptions()
 

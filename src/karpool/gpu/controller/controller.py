@@ -174,9 +174,9 @@ class GpuScaler:
             except AlreadyExists:
                 pass
             except KubeError as error:
-                log.warning("the ScaleUp kind cannot be installed; apply its definition", reason=str(error))
+                log.warning("ScaleUp CRD cannot be installed; apply it yourself", reason=str(error))
         for problem in await ensure_prerequisites(self._client, self.options.smart_pods):
-            log.warning("groundwork", reason=problem)
+            log.warning("prerequisites missing", reason=problem)
 
     async def run(self, stop: Stop) -> None:
         async with asyncio.TaskGroup() as group:

@@ -57,12 +57,12 @@ class _Family:
         pool_model = ("pool", "model")
         self.created = counter("smart_pods_created", "Smart pods created.", pool_model)
         self.deleted = counter(
-            "smart_pods_deleted", "Smart pods that are gone, by reason.", (*pool_model, "reason")
+            "smart_pods_deleted", "Deleted smart pods, by reason.", (*pool_model, "reason")
         )
         self.active = gauge("smart_pods_active", "Smart pods that exist.", pool_model)
         self.overdue = gauge("smart_pods_overdue", "Smart pods older than their maximum age; must be 0.")
         self.delete_tries = gauge(
-            "smart_pod_delete_tries", "Deletions asked for of the smart pod that is hardest to get rid of."
+            "smart_pod_delete_tries", "Largest number of deletion attempts for one smart pod."
         )
         self.seconds = Histogram(
             f"{prefix}_nodeclaim_provision_duration_seconds",
@@ -73,45 +73,43 @@ class _Family:
         )
         self.attempts = counter(
             "scaling_attempts",
-            "Nodes that were asked for, by what became of it.",
+            "Requested nodes, by result.",
             (*pool_model, "candidate", "result", "reason"),
         )
         # Without the candidate, which nobody knows beforehand: a series that begins at one has not
         # risen for Prometheus, and an alert on the first failure would stay silent.
         self.results = counter(
-            "scaling_results", "The same, whatever was tried.", (*pool_model, "result", "reason")
+            "scaling_results", "Finished scale-up attempts, by result.", (*pool_model, "result", "reason")
         )
         self.success = gauge(
-            "scaling_success_rate", "Of the attempts that ended since the start, the part that succeeded."
+            "scaling_success_rate", "Share of successful attempts since the start of the process."
         )
         self.requests = gauge("scaling_requests", "Scale-ups by state.", ("state",))
         self.waiting_oldest = gauge(
             "scaling_requests_oldest_seconds", "Age of the oldest scale-up in each state.", ("state",)
         )
-        self.items = gauge("scaling_demand_items", "Workers that wait for a device.", pool_model)
-        self.oldest = gauge(
-            "scaling_demand_oldest_seconds", "How long the first of them has waited.", pool_model
-        )
+        self.items = gauge("scaling_demand_items", "Workers waiting for a device.", pool_model)
+        self.oldest = gauge("scaling_demand_oldest_seconds", "Longest waiting time of a worker.", pool_model)
         self.holds = gauge("scaling_holds", "Reservations on new devices.", ("pool",))
         self.rejected = counter(
-            "scaling_rejected", "Demand that no new node would help, by reason.", ("pool", "reason")
+            "scaling_rejected", "Rejected demand that no new node could serve, by reason.", ("pool", "reason")
         )
         pool_of = ("pool", "of")
         self.tflops = gauge(
             "pool_tflops",
-            "Compute of a pool: capacity, available, limits, and virtual (for limits).",
+            "TFLOPS of a pool: capacity, available, limits, and virtual (for limits).",
             pool_of,
         )
         self.vram = gauge(
-            "pool_vram_bytes", "Video memory of a pool: capacity, available, limits, virtual.", pool_of
+            "pool_vram_bytes", "GPU memory of a pool: capacity, available, limits, virtual.", pool_of
         )
         self.quota_room = gauge(
             "quota_available_percent",
-            "What is left of a total of a GPUResourceQuota.",
+            "Free percentage of a total of a GPUResourceQuota.",
             ("namespace", "resource"),
         )
         self.quota_alert = gauge(
-            "quota_alert", "1 if less is left than the alertThresholdPercent of the quota.", ("namespace",)
+            "quota_alert", "1 if the use has passed the alertThresholdPercent of the quota.", ("namespace",)
         )
         for state in ScaleUpState:
             self.requests.labels(state.value).set(0)

@@ -50,7 +50,7 @@ class GpuScalerOptions(Options, frozen=True):
     accept_unenforced_shares: Annotated[
         bool,
         option(
-            "Allocate also where nothing on the node enforces a share. For trying only.",
+            "Allocate shares even if nothing on the node enforces them. Only for tests.",
             chart="acceptUnenforcedShares",
         ),
     ] = False
@@ -64,7 +64,7 @@ class GpuScalerOptions(Options, frozen=True):
     ] = None
     default_pool: Annotated[
         str,
-        option("GPU pool of pods that name none. Default: none.", chart="defaultPool"),
+        option("GPU pool of pods that do not name one. Default: none.", chart="defaultPool"),
     ] = ""
     catalogue: Annotated[Catalogue, option(process_only=True)] = None
     contract: Annotated[ContractFile, option(process_only=True)] = None
@@ -77,7 +77,7 @@ class GpuScalerOptions(Options, frozen=True):
             process_only=True,
         ),
     ] = ""
-    strategy: Annotated[StrategyName, option("How to choose among GPUs with room.", chart="strategy")] = (
+    strategy: Annotated[StrategyName, option("How to choose a GPU.", chart="strategy")] = (
         StrategyName.NODE_COMPACT
     )
     isolation_policy: Annotated[
@@ -90,11 +90,13 @@ class GpuScalerOptions(Options, frozen=True):
     smart_pod_namespace: Annotated[str, option("Namespace of smart pods and ScaleUp objects.")] = (
         _SMART_PODS.namespace
     )
-    smart_pod_image: Annotated[str, option("Image of smart pods; it only has to wait.")] = _SMART_PODS.image
+    smart_pod_image: Annotated[str, option("Image of smart pods, a container that only sleeps.")] = (
+        _SMART_PODS.image
+    )
     max_in_flight: Annotated[
         int,
         option(
-            "Maximum number of nodes requested at the same time; 0 is the default.",
+            "Maximum number of nodes requested at the same time; 0 means the default.",
             chart="maxInFlight",
             least=0,
             most=1000,
@@ -122,9 +124,11 @@ class GpuScalerOptions(Options, frozen=True):
     probes: Annotated[ProbeOptions, option(process_only=True)] = ProbeOptions()
     watch: Annotated[WatchOptions, option(process_only=True)] = WatchOptions()
     original_metric_names: Annotated[
-        bool, option("Export every metric as tensor_fusion_... too.", process_only=True)
+        bool, option("Also export every metric as tensor_fusion_...", process_only=True)
     ] = False
-    kube_api_qps: Annotated[Amount, option("Requests per second; 0 is no limit.", process_only=True)] = 50.0
+    kube_api_qps: Annotated[
+        Amount, option("Maximum requests per second; 0 means no limit.", process_only=True)
+    ] = 50.0
 
     def problems(self) -> Iterator[Invalid | str]:
         yield from region_problems(self.region, self.catalogue)

@@ -132,13 +132,13 @@ class KubeCredentials:
         try:
             config = self._config.read_again()
         except (ConfigError, OSError) as error:
-            log.warning("kubeconfig was not read again; the user before holds", reason=str(error))
+            log.warning("kubeconfig not reloaded; the last valid user is used", reason=str(error))
             return
         if config.server != self._config.server:
             log.warning("kubeconfig names another server; restart to use it", cluster=self._config.name)
         elif config.user != self._user:
             self._use(config.user)
-            log.info("kubeconfig was read again", cluster=self._config.name)
+            log.info("kubeconfig reloaded", cluster=self._config.name)
 
     def refused(self, identity: RequestIdentity) -> bool:
         """The server answered 401 to `identity`: is there any hope in asking for another?"""

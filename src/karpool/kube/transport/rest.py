@@ -175,7 +175,7 @@ class RestClient:
         text = response.headers.get("warning", "")[:WARNING_LIMIT]
         if text and text not in self._warnings and len(self._warnings) < WARNINGS_MAX:
             self._warnings.add(text)
-            log.warning("server warns", method=request.method, path=request.path, warning=text)
+            log.warning("warning from the API server", method=request.method, path=request.path, warning=text)
 
     def _wait_before_retry(
         self, error: KubeError, failures: int, rules: RetryPolicy, repeatable: bool

@@ -150,7 +150,7 @@ class Informer(Generic[T]):
             self._heard()  # that there are none; what was there and is gone without a word grows old
         if expected:
             (log.debug if again else log.info)(
-                "no such kind here, looking out for it", resource=str(self.resource)
+                "kind not served yet, waiting for it", resource=str(self.resource)
             )
             return
         say = log.debug if again else log.warning

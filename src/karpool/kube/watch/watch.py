@@ -189,7 +189,7 @@ class Watch(Generic[T]):
                         yield batch
             except BrokenStream as error:
                 broken = broken + 1 if self.version == before else 1
-                log.warning("watch unreadable", resource=str(self._resource), reason=str(error))
+                log.warning("watch stream not readable", resource=str(self._resource), reason=str(error))
                 if broken >= BROKEN_LIMIT:
                     raise Gone(f"WATCH {self._resource}", 410, message=str(error)) from None
             except (ApiUnreachable, Throttled, ServerFault) as error:

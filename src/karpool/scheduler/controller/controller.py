@@ -271,7 +271,7 @@ class _Each:
             try:
                 self._handler(change)
             except Exception:
-                log.exception("change not understood", object=str(change.key))
+                log.exception("change not handled", object=str(change.key))
 
 
 @dataclass(frozen=True)

@@ -47,59 +47,62 @@ class SchedulerMetrics:
         )
         durations = Histogram(
             f"{_PREFIX}_e2e_scheduling_duration_seconds",
-            "From taking a binding up to having written the result.",
+            "Time from taking a binding from the queue to the written result.",
             labels,
             buckets=_BUCKETS,
             registry=registry,
         )
         steps = Histogram(
             f"{_PREFIX}_scheduling_algorithm_duration_seconds",
-            "Time of each step of a decision.",
+            "Duration of each step of a decision.",
             ("schedule_step",),
             buckets=_BUCKETS,
             registry=registry,
         )
         points = Histogram(
             f"{_PREFIX}_framework_extension_point_duration_seconds",
-            "Time of all plugins of an extension point, of one decision in ten: filters per cluster.",
+            "Duration of all plugins of an extension point, measured in one of ten decisions; "
+            "filters per cluster.",
             ("extension_point", "result"),
             buckets=[0.0001 * 2**k for k in range(12)],
             registry=registry,
         )
         self._plugin_times = plugins = Histogram(
             f"{_PREFIX}_plugin_execution_duration_seconds",
-            "Time of one plugin with one cluster, of one decision in ten.",
+            "Duration of one plugin for one cluster, measured in one of ten decisions.",
             ("plugin", "extension_point", "result"),
             buckets=[0.00001 * 1.5**k for k in range(20)],
             registry=registry,
         )
         incoming = Counter(
             f"{_PREFIX}_queue_incoming_bindings",
-            "Bindings that were queued, by what caused it.",
+            "Queued bindings, by cause.",
             ("event",),
             registry=registry,
         )
         pending = Gauge(
-            "scheduler_pending_bindings", "Bindings that wait, by queue.", ("queue",), registry=registry
+            "scheduler_pending_bindings", "Pending bindings, by queue.", ("queue",), registry=registry
         )
         failures = Counter(
             "karpool_scheduler_failures",
-            "Decisions without a place, by reason.",
+            "Bindings that could not be placed, by reason.",
             ("reason",),
             registry=registry,
         )
         writes = Counter(
             "karpool_scheduler_writes",
-            "Patches of bindings, by what they carry and how they ended.",
+            "Patches of bindings, by content and result.",
             ("what", "result"),
             registry=registry,
         )
         self._woken = Counter(
             "karpool_scheduler_woken_bindings",
-            "Bindings that were looked at again because room may have appeared.",
+            "Bindings that were retried because capacity may have been freed.",
             registry=registry,
         )
-        self._leading = Gauge("karpool_scheduler_leading", "Whether this process leads.", registry=registry)
+        self._leading = Gauge(
+            "karpool_scheduler_leading", "Whether this process is the leader.", registry=registry
+        )
         # Children are bound once: looking them up costs more than counting.
         self._attempts = {(r, t): attempts.labels(r, t.value) for r in RESULTS for t in ScheduleType}
         self._durations = {(r, t): durations.labels(r, t.value) for r in RESULTS for t in ScheduleType}

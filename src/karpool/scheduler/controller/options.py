@@ -47,7 +47,9 @@ CLUSTER_SUMMARY_NAME = "karpool-cluster-summary"
 SYSTEM_NAMESPACE = "karmada-system"
 PLUGINS = (*plugins.FILTERS, *plugins.SCORES)
 _LIFETIME = PromiseLifetime()
-_FeatureGates = Annotated[str, option("Name=true|false, separated by commas. Default: each gate's own.")]
+_FeatureGates = Annotated[
+    str, option("Feature gates: Name=true|false, separated by commas. Default: the default of each gate.")
+]
 
 
 def enabled_plugins(plugins: Sequence[str]) -> frozenset[str]:
@@ -62,21 +64,24 @@ class EstimatorAccessOptions(Options, frozen=True):
     """Whether estimators are asked, and how they are reached."""
 
     enabled: Annotated[
-        bool, option("Ask an estimator per member cluster.", flag="enable-scheduler-estimator")
+        bool, option("Ask one estimator per member cluster.", flag="enable-scheduler-estimator")
     ] = False
     skips_pull_clusters: Annotated[
-        bool, option("Ask none of Pull-mode clusters.", flag="disable-scheduler-estimator-in-pull-mode")
+        bool,
+        option(
+            "Do not ask estimators of Pull-mode clusters.", flag="disable-scheduler-estimator-in-pull-mode"
+        ),
     ] = False
     timeout_seconds: Annotated[
         LongerThanNothing,
-        option("How long to wait for the answer of one cluster.", flag="scheduler-estimator-timeout"),
+        option("Timeout of a request to one estimator.", flag="scheduler-estimator-timeout"),
     ] = 3.0
     namespace: Annotated[
         str,
         option("Namespace of the estimators' Services.", flag="scheduler-estimator-service-namespace"),
     ] = SYSTEM_NAMESPACE
     prefix: Annotated[
-        str, option("Services are called PREFIX-CLUSTER.", flag="scheduler-estimator-service-prefix")
+        str, option("Prefix of the Service names: PREFIX-CLUSTER.", flag="scheduler-estimator-service-prefix")
     ] = SERVICE_PREFIX
     port: Annotated[
         int,
@@ -85,28 +90,32 @@ class EstimatorAccessOptions(Options, frozen=True):
     ca_file: Annotated[
         str,
         option(
-            "Authority of the estimators' certificates. Default: those of the system.",
+            "Certificate authority of the estimators. Default: the system's authorities.",
             flag="scheduler-estimator-ca-file",
         ),
     ] = ""
     cert_file: Annotated[
-        str, option("Our certificate for estimators. Default: none.", flag="scheduler-estimator-cert-file")
+        str, option("Client certificate for estimators. Default: none.", flag="scheduler-estimator-cert-file")
     ] = ""
     key_file: Annotated[
-        str, option("Key of our certificate. Default: none.", flag="scheduler-estimator-key-file")
+        str, option("Key of the client certificate. Default: none.", flag="scheduler-estimator-key-file")
     ] = ""
     skips_verify: Annotated[
-        bool, option("Accept any certificate of an estimator.", flag="insecure-skip-estimator-verify")
+        bool, option("Do not verify the certificates of estimators.", flag="insecure-skip-estimator-verify")
     ] = False
 
 
 class KarmadaConnectionOptions(Options, frozen=True):
     kubeconfig: Annotated[
-        str, option("Kubeconfig of the Karmada API server. Default: the pod's own account.")
+        str, option("Kubeconfig of the Karmada API server. Default: the service account of the pod.")
     ] = ""
-    master: Annotated[str, option("Address of the Karmada API server. Default: the kubeconfig's.")] = ""
-    kube_api_qps: Annotated[Amount, option("Requests per second to the API server; 0 is no limit.")] = 40.0
-    kube_api_burst: Annotated[Count, option("Requests at once to the API server.")] = 60
+    master: Annotated[
+        str, option("Address of the Karmada API server. Default: the address in the kubeconfig.")
+    ] = ""
+    kube_api_qps: Annotated[
+        Amount, option("Maximum requests per second to the API server; 0 means no limit.")
+    ] = 40.0
+    kube_api_burst: Annotated[Count, option("Maximum burst of requests to the API server.")] = 60
 
 
 class LeaseOptions(Options, frozen=True):
@@ -116,13 +125,20 @@ class LeaseOptions(Options, frozen=True):
         SYSTEM_NAMESPACE
     )
     duration_seconds: Annotated[
-        Duration, option("How long others wait for a silent leader.", flag="leader-elect-lease-duration")
+        Duration,
+        option(
+            "How long other replicas wait before they take the lease.", flag="leader-elect-lease-duration"
+        ),
     ] = TIMING.duration
     renew_deadline_seconds: Annotated[
-        Duration, option("A leader without renewal stops after this.", flag="leader-elect-renew-deadline")
+        Duration,
+        option(
+            "A leader stops if it cannot renew the lease for this long.", flag="leader-elect-renew-deadline"
+        ),
     ] = TIMING.renew_deadline
     retry_seconds: Annotated[
-        Duration, option("Time between attempts at the lease.", flag="leader-elect-retry-period")
+        Duration,
+        option("Time between attempts to take or renew the lease.", flag="leader-elect-retry-period"),
     ] = TIMING.retry
 
     def problems(self) -> Iterator[Invalid | str]:
@@ -144,13 +160,15 @@ class DecisionOptions(Options, frozen=True):
 
     plugins: Annotated[
         tuple[str, ...],
-        option("Filters and scores to run; * is all of ours, -Name leaves one out, others by name."),
+        option(
+            "Filters and scores to run; * means all built-in ones, -Name excludes one, other plugins by name."
+        ),
     ] = ("*",)
     estimators: EstimatorAccessOptions = EstimatorAccessOptions()
     feature_gates: _FeatureGates = ""
     availability: Annotated[
         EstimateMergeRule,
-        option("How an estimator's answer and the cluster's summary become one number."),
+        option("How to combine the estimator's answer and the cluster's summary."),
     ] = EstimateMergeRule.ACCURATE_IF_HIGHER
     assumption_ttl_seconds: Annotated[
         Duration,
@@ -158,7 +176,7 @@ class DecisionOptions(Options, frozen=True):
     ] = _LIFETIME.seconds
     assumption_ttl_limit_seconds: Annotated[
         Duration,
-        option("Drop a promise after this time, however often renewed.", flag="assumption-ttl-limit"),
+        option("Drop a promise after this time, even if it was renewed.", flag="assumption-ttl-limit"),
     ] = _LIFETIME.limit_seconds
     estimator_hold_down_seconds: Annotated[
         Duration,
@@ -167,19 +185,22 @@ class DecisionOptions(Options, frozen=True):
             flag="estimator-hold-down",
         ),
     ] = 60.0
-    partial_placement: Annotated[bool, option("Place what fits when not everything does.")] = False
+    partial_placement: Annotated[bool, option("Place the replicas that fit if not all fit.")] = False
     spare_tainted: Annotated[
         bool,
-        option("Give no further replicas to a cluster whose taints the placement does not tolerate."),
+        option("Add no replicas to a cluster whose taints the placement does not tolerate."),
     ] = False
-    cost: Annotated[CostPreference, option("Whether cheaper clusters are preferred.")] = CostPreference.OFF
+    cost: Annotated[CostPreference, option("Whether to prefer cheaper clusters.")] = CostPreference.OFF
     room_order: Annotated[
         RoomOrder,
-        option("Whether nodes that exist are filled before nodes are bought, and where nodes are bought."),
+        option("Whether to fill existing nodes before new nodes are launched, and where to launch."),
     ] = RoomOrder.EXISTING_FIRST
     unlimited_weight: Annotated[
         int,
-        option("Replicas that pools without limits count for where replicas on new nodes are shared out."),
+        option(
+            "Number of replicas that a pool without limits counts as when replicas are divided "
+            "over new nodes."
+        ),
     ] = UNLIMITED_WEIGHT
 
     def problems(self) -> Iterator[Invalid | str]:
@@ -229,14 +250,15 @@ class SchedulerOptions(Options, frozen=True):
     max_room_age_seconds: Annotated[
         Duration,
         option(
-            "Count in copies of clusters' rooms that are no older, instead of asking; 0 asks always.",
+            "Use a copy of a cluster's free capacity up to this age instead of asking its "
+            "estimator; 0 always asks.",
             flag="max-room-age",
         ),
     ] = 5.0
     propagates_empty_workloads: Annotated[
         bool,
         option(
-            "Send workloads also to chosen clusters that get no replicas.",
+            "Also propagate workloads to selected clusters without replicas.",
             flag="enable-empty-workload-propagation",
         ),
     ] = False
@@ -249,24 +271,28 @@ class SchedulerOptions(Options, frozen=True):
     logs: Annotated[GoLogOptions, option(process_only=True)] = GoLogOptions()
     base_delay_seconds: Annotated[
         Duration,
-        option("Without priorities: first delay after a failure.", flag="rate-limiter-base-delay"),
+        option("First delay after a failure, without priority queue.", flag="rate-limiter-base-delay"),
     ] = 0.005
     max_delay_seconds: Annotated[
-        Duration, option("Without priorities: longest delay.", flag="rate-limiter-max-delay")
+        Duration,
+        option("Longest delay after failures, without priority queue.", flag="rate-limiter-max-delay"),
     ] = 1000.0
     rate_limiter_qps: Annotated[Count, option("Retries per second in all.", ignored=True)] = 10
     rate_limiter_bucket_size: Annotated[Count, option("Retries at once.", ignored=True)] = 100
     dry_run: Annotated[bool, option("Print decisions and write nothing.", process_only=True)] = False
     workers: Annotated[
-        int, option("Bindings written at once; decisions are taken one after the other.", least=1)
+        int, option("Maximum number of bindings written at the same time; decisions are sequential.", least=1)
     ] = 16
     unschedulable_retry_seconds: Annotated[
         LongerThanNothing,
-        option("Look again after this, even without a sign of room.", flag="unschedulable-retry"),
+        option(
+            "Retry an unschedulable binding after this time, even if no capacity was freed.",
+            flag="unschedulable-retry",
+        ),
     ] = 300.0
     grace_period_seconds: Annotated[
         Duration,
-        option("How long writes under way may take to finish after SIGTERM.", flag="grace-period"),
+        option("How long writes in progress may take after SIGTERM.", flag="grace-period"),
     ] = 10.0
 
     def problems(self) -> Iterator[Invalid | str]:
@@ -281,12 +307,12 @@ class DeschedulerOptions(Options, frozen=True):
 
     interval_seconds: Annotated[
         LongerThanNothing,
-        option("Time between two looks at all bindings.", flag="descheduling-interval", chart="interval"),
+        option("Time between two passes over all bindings.", flag="descheduling-interval", chart="interval"),
     ] = 120.0
     unschedulable_threshold_seconds: Annotated[
         Duration,
         option(
-            "Take back a replica that waits longer than this.",
+            "Remove a replica that has been unschedulable for longer than this.",
             flag="unschedulable-threshold",
             chart="unschedulableThreshold",
         ),
@@ -303,7 +329,7 @@ class DeschedulerOptions(Options, frozen=True):
     scheduler_names: Annotated[
         tuple[str, ...],
         option(
-            "Only bindings of these schedulers; default: all. One descheduler per control plane is enough."
+            "Handle only bindings of these schedulers. Default: all. Run one descheduler per control plane."
         ),
     ] = ()
     cool_down_seconds: Annotated[
@@ -313,10 +339,10 @@ class DeschedulerOptions(Options, frozen=True):
             flag="cool-down",
         ),
     ] = 600.0
-    dry_run: Annotated[
-        bool, option("Print what would be taken back and write nothing.", process_only=True)
-    ] = False
-    workers: Annotated[int, option("Bindings looked at at once.", least=1)] = 8
+    dry_run: Annotated[bool, option("Print what would be removed and write nothing.", process_only=True)] = (
+        False
+    )
+    workers: Annotated[int, option("Maximum number of bindings handled at the same time.", least=1)] = 8
 
     def problems(self) -> Iterator[Invalid | str]:
         try:
@@ -332,12 +358,12 @@ class ClusterSummaryOptions(Options, frozen=True):
 
     interval_seconds: Annotated[
         LongerThanNothing,
-        option("Time between two questions to one estimator.", flag="interval", chart="interval"),
+        option("Time between two requests to one estimator.", flag="interval", chart="interval"),
     ] = 5.0
     withdraw_after_seconds: Annotated[
         LongerThanNothing,
         option(
-            "Show only nodes that are there once the estimator was silent for this long.",
+            "Show only existing nodes if the estimator has not answered for this long.",
             flag="withdraw-after",
             chart="withdrawAfter",
         ),

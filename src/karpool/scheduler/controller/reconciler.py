@@ -110,7 +110,7 @@ class BindingReconciler:
         if result is None:
             return DONE
         if result.is_held:
-            log.info("not moved yet", binding=str(key), reason="a target cluster cannot be reached")
+            log.info("rescheduling delayed", binding=str(key), reason="a target cluster cannot be reached")
             return LATER
         if result.decision is None:
             return await self._without_decision(result)
@@ -128,7 +128,7 @@ class BindingReconciler:
         """The binding cannot be read: say so on it; it comes back when it is changed."""
         assert version.problem is not None
         scheduled = ScheduledCondition(ScheduleReason.SCHEDULER_ERROR, str(version.problem))
-        log.warning("binding cannot be read", binding=str(version.head.key), reason=scheduled.message)
+        log.warning("binding is invalid", binding=str(version.head.key), reason=scheduled.message)
         if self._show is not None:
             self._show(
                 SchedulingDecision(

@@ -109,10 +109,10 @@ class Descheduler:
         self._turns = asyncio.Semaphore(self._options.workers)
         describe_process(registry)
         self._taken = Counter(
-            "karpool_descheduler_replicas", "Replicas that were taken back.", registry=registry
+            "karpool_descheduler_replicas", "Replicas that were removed.", registry=registry
         )
         results = Counter(
-            "karpool_descheduler_bindings", "Bindings that were looked at.", ("result",), registry=registry
+            "karpool_descheduler_bindings", "Bindings that were checked.", ("result",), registry=registry
         )
         self._results = {result: results.labels(result) for result in ("kept", "descheduled", "error")}
 

@@ -311,7 +311,7 @@ class EstimateCache:
 
     def _learn(self, cluster: str, kind: PromiseHandling) -> None:
         if kind is PromiseHandling.IGNORES and self.kind(cluster) is None:
-            log.warning("estimator ignores promises; they are taken off its answers", cluster=cluster)
+            log.warning("estimator ignores promises; the scheduler deducts them", cluster=cluster)
         self._kinds[cluster] = (kind, self._clock.monotonic())
 
 

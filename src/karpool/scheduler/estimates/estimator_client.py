@@ -201,7 +201,7 @@ class EstimatorClient:
         if answer.value == _UNKNOWN:
             return EstimatorReply(None, "says that it cannot tell", answer.arrived)
         if answer.value < 0:
-            log.warning("estimator gave an impossible answer", cluster=cluster, answer=answer.value)
+            log.warning("estimator returned an invalid answer", cluster=cluster, answer=answer.value)
             return EstimatorReply(None, f"gave an impossible answer: {answer.value}", answer.arrived)
         return EstimatorReply(answer.value, "", answer.arrived, parts=answer.parts)
 
@@ -275,7 +275,7 @@ class _Estimator:
 
     def _is_back(self) -> None:
         if self.lost_since is not None:
-            log.info("estimator is back", cluster=self._cluster)
+            log.info("estimator reachable again", cluster=self._cluster)
         self.lost_since, self._failures, self._reason = None, 0, ""
 
     def failed(self, reason: str) -> None:

@@ -100,7 +100,7 @@ class RoomKeeper:
             except (EstimatorRefused, ModelError, TimeoutError) as error:
                 reason = str(error) or "nothing was heard"
             except Exception as error:  # a mistake here must not end what is kept of the others
-                log.exception("room not followed", cluster=cluster)
+                log.exception("room stream failed", cluster=cluster)
                 reason = f"{type(error).__name__}"
             self._rooms.cut(cluster, reason)
             failures = self._failures[cluster] = self._failures.get(cluster, 0) + 1
@@ -248,7 +248,7 @@ class _RoomStream:
 
     def _lost(self, cluster: str, reason: str) -> None:
         """The copy of one cluster is gone; its estimator is asked until the whole was sent again."""
-        log.warning("change of a room refused", cluster=cluster, reason=reason)
+        log.warning("room patch refused", cluster=cluster, reason=reason)
         self._rooms.forget(cluster, f"refused: {reason}"[:200])
         self._readers[cluster] = RoomChangeReader()
         refusals = self._refusals[cluster] = self._refusals.get(cluster, 0) + 1

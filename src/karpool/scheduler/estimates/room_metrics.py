@@ -28,12 +28,12 @@ class _Rooms(Collector):
     def collect(self) -> list[GaugeMetricFamily | CounterMetricFamily]:
         states = GaugeMetricFamily(
             "karpool_scheduler_rooms",
-            "Clusters by how their room stands here: current ones are answered without asking.",
+            "Clusters by state of their copy; the scheduler does not ask the estimators of current ones.",
             labels=["state"],
         )
         ages = GaugeMetricFamily(
             "karpool_scheduler_room_age_seconds",
-            "How old the copy of a cluster's room is at most.",
+            "Maximum age of the copy of a cluster's free capacity.",
             labels=["cluster"],
         )
         counts = dict.fromkeys(RoomState, 0)
@@ -45,11 +45,11 @@ class _Rooms(Collector):
         for state, count in counts.items():
             states.add_metric([state.value], count)
         streams = GaugeMetricFamily(
-            "karpool_scheduler_room_streams", "Estimator processes whose rooms are followed."
+            "karpool_scheduler_room_streams", "Estimator processes that send copies of free capacity."
         )
         streams.add_metric([], self._keeper.streams)
         answers = CounterMetricFamily(
-            "karpool_scheduler_local_answers", "Answers that were counted in copies of rooms."
+            "karpool_scheduler_local_answers", "Answers computed from copies of free capacity."
         )
         answers.add_metric([], self._rooms.answered)
         return [states, ages, streams, answers]

@@ -17,13 +17,13 @@ class PromiseMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         released = Counter(
             "karpool_scheduler_promises_released",
-            "Replicas that are not promised any more, by reason; expired ones never came.",
+            "Replicas whose promise ended, by reason; the pods of expired ones never appeared.",
             ("reason",),
             registry=registry,
         )
         ages = Histogram(
             "karpool_scheduler_promise_age_seconds",
-            "How old promises were when replicas were released, by reason.",
+            "Age of promises when they ended, by reason.",
             ("reason",),
             buckets=_AGES,
             registry=registry,
@@ -32,7 +32,7 @@ class PromiseMetrics:
         self._released = {reason: released.labels(reason.value) for reason in PromiseEnd}
         self._ages = {reason: ages.labels(reason.value) for reason in PromiseEnd}
         self._oldest = Gauge(
-            "karpool_scheduler_oldest_promise_seconds", "Age of the oldest live promise.", registry=registry
+            "karpool_scheduler_oldest_promise_seconds", "Age of the oldest promise.", registry=registry
         )
         self._registry = registry
 
@@ -58,12 +58,10 @@ class _LivePromises(Collector):
         self._ledger = ledger
 
     def collect(self) -> list[GaugeMetricFamily]:
-        live = GaugeMetricFamily(
-            "karpool_scheduler_promises", "Bindings that something is promised to.", labels=["cluster"]
-        )
+        live = GaugeMetricFamily("karpool_scheduler_promises", "Bindings with a promise.", labels=["cluster"])
         replicas = GaugeMetricFamily(
             "karpool_scheduler_promised_replicas",
-            "Replicas that were placed and are not known to have landed.",
+            "Replicas that are placed but not known to run on a node.",
             labels=["cluster"],
         )
         for cluster in self._ledger.clusters():

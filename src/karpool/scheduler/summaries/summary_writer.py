@@ -99,13 +99,13 @@ class SummaryMetrics:
         describe_process(registry)
         self.writes = Counter(
             "karpool_cluster_summary_writes",
-            "Summaries written; overwritten: somebody else had written the field.",
+            'Summaries written; cause "overwritten": another component had written the field.',
             ("cluster", "cause"),
             registry=registry,
         )
         self.withdrawn = Gauge(
             "karpool_cluster_summary_withdrawn",
-            "1 while what could be launched is not shown, because the estimator is silent.",
+            "1 while future nodes are not shown, because the estimator does not answer.",
             ("cluster",),
             registry=registry,
         )
@@ -252,4 +252,4 @@ class ClusterSummaryWriter:
         """Once an hour."""
         if not self._said.left((cluster, reason)):
             self._said.put((cluster, reason), SAY_AGAIN_SECONDS)
-            log.warning("summary of the cluster is not kept as it should be", cluster=cluster, reason=reason)
+            log.warning("cluster summary is overwritten by another component", cluster=cluster, reason=reason)

@@ -54,4 +54,4 @@ class Background:
                 try:
                     job()
                 except Exception:  # one bad object never stops the others
-                    log.exception("background job of the API server went wrong", job=str(key))
+                    log.exception("background job of the API server failed", job=str(key))

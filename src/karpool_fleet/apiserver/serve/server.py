@@ -103,7 +103,7 @@ class ApiServer:
         except RecursionError:
             answer = bad_request("the object is nested too deeply").response()
         except Exception:
-            log.exception("a request could not be answered", method=request.method, path=request.path[:200])
+            log.exception("request failed", method=request.method, path=request.path[:200])
             answer = internal("the server met an error of its own; its log says more").response()
         if not self.cluster.background.idle:
             self.cluster.background.kick()

@@ -98,7 +98,7 @@ class Durability:
             await self._journal.compact(self._snapshot())
             self._compact_at = max(COMPACT_MIN_BYTES, COMPACT_FACTOR * self._journal.size_bytes)
         except JournalError:
-            log.exception("the journal could not be compacted; it stays as it was")
+            log.exception("journal not compacted; the old file stays in use")
         finally:
             self._compacting = None
 

@@ -207,7 +207,7 @@ def _checked_end(path: Path, descriptor: int) -> int:
             )
     if end < size:
         log.warning(
-            "interrupted write dropped from the journal; it was never acknowledged",
+            "incomplete write dropped from the journal; it was never acknowledged",
             file=str(path),
             offset=end,
             dropped_bytes=size - end,
