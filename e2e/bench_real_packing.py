@@ -5,7 +5,8 @@ created first, and then marked as unschedulable, which is kube-scheduler's part,
 the API server takes it; the batch window is long enough for all of them to be one batch.
 What it asked for are the NodeClaims, and what each became once it was launched.
 
-Ours is the planning kernel, which has no batches and writes nothing: the pods and the pool as
+Ours is the planning kernel, in three orders of which the cheapest is kept (`CHEAPEST`); it has no
+batches and writes nothing: the pods and the pool as
 read back from the API server, and the machines from the file that the provider reads. So what
 is compared is nodes, price and planning time; Karpenter's planning time is what it logs
 for the pass, and the time to the last claim stands beside it.
@@ -36,7 +37,8 @@ from karpool.model.kubernetes.pod import Pod, effective_requests
 from karpool.model.kubernetes.pod_shape import shape_of
 from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.requirements import ValueSet
-from karpool.packing.new_nodes.pack import pack_new_nodes
+from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
+from karpool.packing.new_nodes.pack_order import CHEAPEST
 from karpool.packing.new_nodes.pack_result import PackResult, PendingPod
 from karpool.packing.tables.room import snapshot_of
 
@@ -231,7 +233,7 @@ def _pack(pods: Sequence[Pod], pools: Sequence[CompiledPool], catalogue: Catalog
         )
         for each in pods
     ]
-    return pack_new_nodes(snapshot_of(()), pending, pools, catalogue)
+    return pack_new_nodes(snapshot_of(()), pending, pools, catalogue, options=PackOptions(orders=CHEAPEST))
 
 
 def _check(packed: PackResult, pods: Sequence[Pod], catalogue: Catalogue) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from karpool.consolidation.execution.validation import validate_all
 from karpool.consolidation.methods import multi_node
+from karpool.consolidation.methods.acceptance import put_in_place
 from karpool.consolidation.methods.method import SearchResult
 from karpool.consolidation.methods.receivers import Receivers
 from karpool.consolidation.methods.repacking import Repacking
@@ -28,6 +29,7 @@ from karpool.consolidation.state.candidate_move import (
 )
 from karpool.consolidation.state.move_objections import objections_to
 from karpool.model.kubernetes.node import HOSTNAME, ZONE
+from karpool.model.requirements import ValueSet
 from tests.consolidation.built import NOW, BuiltCluster, catalogue, instance_type
 from tests.consolidation.test_plans_hold_together import SETTINGS, random_cluster
 
@@ -211,6 +213,51 @@ def test_no_zone_gets_more_pods_than_spread_allows(seed):
             went += 1
             assert counts[zone[home[pod.pod]]] <= least + SPREAD["maxSkew"]
     assert went
+
+
+def two_zones() -> BuiltCluster:
+    """Two pods in each zone, no zone may have two more than the other; only the second has room left: the
+    node that stays in the first is full, of pods that nobody counts."""
+    cluster = BuiltCluster(
+        catalogue(
+            instance_type("old", 4000, 16, 0.3, zones=("z1", "z2")),
+            instance_type("new", 4000, 16, 0.1, zones=("z1", "z2")),
+        )
+    )
+    cluster.pool()
+    constraint = {**SPREAD, "maxSkew": 1}
+    for name, zone, pods in (("a", "z1", 2), ("b", "z2", 2), ("room", "z2", 0)):
+        cluster.node(name, "old", zone=zone)
+        for pod in range(pods):
+            spec = {"topologySpreadConstraints": [constraint]}
+            cluster.pod(f"{name}{pod}", name, cpu=900, labels={"app": "spread"}, spec=spec)
+    cluster.node("full", "old", zone="z1")
+    cluster.pod("large", "full", cpu=3800)
+    return cluster
+
+
+def both_zones_at_once(view):
+    """Both nodes go: the pods of the first zone to a new node there, those of the second to the one left."""
+    world = Planner(view, UNSCORED, NOW).world
+    rows = tuple(map(view.snapshot.find, ("a", "b")))
+    ((shape, pods),) = world.demand(rows)
+    within = {ZONE: ValueSet(frozenset(("z1",)))}
+    fitting = world.one_node.fitting({shape: 2}, within=within)[0]
+    placed = ((shape, view.snapshot.find("room"), pods - 2),)
+    return world, CandidateMove(rows, placed, ((fitting, {shape: 2}),), world.verdict(rows, 0.1))
+
+
+def test_pods_of_new_nodes_are_counted_before_those_that_need_them_counted():
+    world, draft = both_zones_at_once(two_zones().view())
+    assert put_in_place(world, draft)
+
+
+def test_validation_counts_the_pods_of_new_nodes():
+    view = two_zones().view()
+    _, draft = both_zones_at_once(view)
+    move = Planner(view, UNSCORED, NOW).move(draft)
+    assert sorted(pod.node for pod in move.pods) == ["", "", "room", "room"]
+    assert not any(validate_all((move,), view, UNSCORED, NOW).values())
 
 
 # Every move is checked alone

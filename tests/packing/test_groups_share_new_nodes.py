@@ -13,7 +13,8 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.first_fit import PodGroup
 from karpool.packing.new_nodes.component_sets import complete_sets
 from karpool.packing.new_nodes.offerings import Offerings
-from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes, placing_order
+from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
+from karpool.packing.new_nodes.pack_order import placing_order
 from karpool.packing.new_nodes.pack_result import PendingPod
 from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
 from karpool.packing.tables.room import snapshot_of

@@ -41,7 +41,8 @@ from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import eviction_cost, is_reschedulable, pod_cost
 from karpool.model.kubernetes.pod_shape import PodShape
-from karpool.packing.new_nodes.pack import in_order, placing_order
+from karpool.packing.new_nodes.pack import in_order
+from karpool.packing.new_nodes.pack_order import placing_order
 from karpool.packing.new_nodes.pack_result import PendingPod
 from karpool_fleet.karpenter.disruption.methods import multi_node
 from karpool_fleet.karpenter.disruption.simulation import DisruptionCommand, NoMove

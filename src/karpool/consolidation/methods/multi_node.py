@@ -20,7 +20,7 @@ from karpool.consolidation.methods.new_node_sizes import (
     mixes_of,
     smallest_sizes,
 )
-from karpool.consolidation.methods.replacement import cheapest_node, purchase_several
+from karpool.consolidation.methods.purchase import cheapest_node, purchase_several
 from karpool.consolidation.policy.reasons import ConsolidationReason, DisruptionReason
 from karpool.consolidation.policy.scoring import Floats
 from karpool.consolidation.state.candidate_move import (

@@ -14,7 +14,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from karpool.consolidation.methods.method import CENT, PlanDeadline, SearchResult, accept_or_refuse
-from karpool.consolidation.methods.replacement import purchase_several
+from karpool.consolidation.methods.purchase import purchase_several
 from karpool.consolidation.policy.reasons import DisruptionReason
 from karpool.consolidation.policy.scoring import Floats
 from karpool.consolidation.state.candidate_move import (

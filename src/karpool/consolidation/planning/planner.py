@@ -12,8 +12,9 @@ from math import fsum
 
 from karpool.cluster.market.fleet_bill import FleetBill
 from karpool.consolidation.fingerprint import fingerprint
-from karpool.consolidation.methods import replacement
 from karpool.consolidation.methods.method import PlanDeadline, SearchResult
+from karpool.consolidation.methods.purchase import launch_types
+from karpool.consolidation.methods.replacement import pods_shown
 from karpool.consolidation.planning.plan import (
     ClusterTotals,
     ConsolidationPlan,
@@ -232,7 +233,7 @@ class Planner:
     def _new_nodes(self, draft: CandidateMove) -> Iterable[ReplacementNode]:
         names = self._pods_of_new_nodes(draft) if draft.new else {}
         for number, (fitting, _) in enumerate(draft.new):
-            limit = replacement.launch_types(self.world, draft.rows, fitting)
+            limit = launch_types(self.world, draft.rows, fitting)
             overhead = fitting.launch.overhead[:, fitting.types].min(axis=1)
             asked = dict(fitting.amounts)
             requests = {
@@ -297,7 +298,7 @@ class Planner:
         stuck = result.stuck.get(row)
         if stuck is None:
             return (Infeasible(ConsolidationReason.NO_GAIN, "no move that takes it saves anything"),)
-        shown = replacement.pods_shown(self.world, (row,), stuck.shapes)
+        shown = pods_shown(self.world, (row,), stuck.shapes)
         if not shown:
             return (stuck.why,)
         message = f"{stuck.why.detail} (pods {', '.join(shown)})"

@@ -38,6 +38,7 @@ from karpool.model.karpenter.objects import CAPACITY_TYPE
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 from karpool.packing.new_nodes.claim_templates import DriversToCome
 from karpool.packing.new_nodes.pack import PackOptions, pack_new_nodes
+from karpool.packing.new_nodes.pack_order import CHEAPEST
 from karpool.packing.new_nodes.pack_result import PendingPod, PlannedNode
 from karpool.packing.pool_reasons import show_pool
 from karpool.packing.relocation import relocation as relocating
@@ -339,7 +340,7 @@ class PlanningState:
     def packed_on_new_nodes(
         self, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods
     ) -> list[tuple[Pods, PlannedNode]] | UnplacedShapes:
-        """New nodes for pods, as Karpenter would pack them, with all that the plan has moved so far."""
+        """New nodes for pods, no dearer than Karpenter would, with all that the plan has moved so far."""
         view, table = self.view, self.view.snapshot.shapes
         names = view.snapshot.names
         gone = {*np.flatnonzero(self.gone).tolist(), *rows}
@@ -358,7 +359,9 @@ class PlanningState:
             daemons=view.daemons,
             usage=view.usage,
             unavailable=view.unavailable,
-            options=PackOptions(existing=False, preferences="ignore", limits="exact", max_options=1),
+            options=PackOptions(
+                existing=False, preferences="ignore", limits="exact", max_options=1, orders=CHEAPEST
+            ),
         )
         if packing.left:
             why = "; ".join(show_pool(reason) for reason in packing.left[0].reasons[:2])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.first_fit import NodeFilling, PodGroup
 from karpool.packing.new_nodes.node_plan import NodePlan
-from karpool.packing.new_nodes.pack import placing_order
+from karpool.packing.new_nodes.pack_order import placing_order
 from karpool.packing.new_nodes.pack_result import PendingPod
 
 SETS_MAX = 100_000

@@ -52,11 +52,6 @@ class NodeTrial:
     need: Amounts
     within: Bools | None
 
-    def axes(self) -> list[TopologyAxis]:
-        """Those that the pod has a say in, by key."""
-        axes_asked = {*self.opens, *self.ask.must_settle()}
-        return sorted((axis for axis in axes_asked if axis.key != HOSTNAME), key=lambda axis: axis.key)
-
 
 class DomainChooser:
     def __init__(self, narrowing: Narrowing, launch: Sequence[LaunchablePool]) -> None:
@@ -65,7 +60,7 @@ class DomainChooser:
 
     def settle(self, state: NarrowedNode, trial: NodeTrial) -> Fit | None:
         """The state with its domains decided as needed, and the types that fit; None if there are none."""
-        return self._settle(state, trial, trial.axes())
+        return self._settle(state, trial, trial.ask.axes_asked())
 
     def _settle(self, state: NarrowedNode, trial: NodeTrial, axes: list[TopologyAxis]) -> Fit | None:
         for position, axis in enumerate(axes):

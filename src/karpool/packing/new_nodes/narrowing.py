@@ -58,15 +58,15 @@ class NarrowedNode:
     requirements: dict[str, ValueSet]
     stock: Bools  # offerings left, by type, zone and capacity type
     types: Bools  # that match and have an offering in stock
-    _cheapest: tuple[Int64s, Int64s] | None = None
+    _cheapest: tuple[Int64s, Int64s, Prices] | None = None
     _choices: dict[int, LaunchOption] = field(default_factory=dict)
 
     def prices(self) -> Prices:
         """By type, zone and capacity type; infinite where unknown or not to be had."""
         return np.where(self.stock, self.offer.prices, UNKNOWN_PRICE)
 
-    def cheapest(self) -> tuple[Int64s, Int64s]:
-        """By type: its rank by price, and its cheapest offering as an index into the flat cube.
+    def cheapest(self) -> tuple[Int64s, Int64s, Prices]:
+        """By type: its rank by price, its cheapest offering as an index into the flat cube, and the price.
 
         Types of unknown price rank last, smaller ones first. Among equal prices the
         offering that is first in stock wins, so an unknown price still names a real one.
@@ -77,22 +77,23 @@ class NarrowedNode:
             if prices.shape[1] == 0:  # nothing is sold at all
                 prices = np.full((len(self.types), 1), UNKNOWN_PRICE)
                 stock = np.zeros(prices.shape, dtype=np.bool_)
-            best = np.where(prices.min(axis=1) < UNKNOWN_PRICE, prices.argmin(axis=1), stock.argmax(axis=1))
+            least: Prices = prices.min(axis=1)
+            best = np.where(least < UNKNOWN_PRICE, prices.argmin(axis=1), stock.argmax(axis=1))
             ranks = np.empty(len(self.types), dtype=np.int64)
-            ranks[np.argsort(prices.min(axis=1), kind="stable")] = np.arange(len(self.types))
-            self._cheapest = ranks, best + np.arange(len(self.types)) * prices.shape[1]
+            ranks[np.argsort(least, kind="stable")] = np.arange(len(self.types))
+            self._cheapest = ranks, best + np.arange(len(self.types)) * prices.shape[1], least
         return self._cheapest
 
     def cheapest_of(self, types: Bools) -> Bools:
         """Only the cheapest of some types."""
-        ranks, _ = self.cheapest()
+        ranks, _, _ = self.cheapest()
         only = np.zeros_like(types)
         only[np.where(types, ranks, len(ranks)).argmin()] = True
         return only
 
     def options(self, types: Bools, limit: int) -> tuple[LaunchOption, ...]:
         """The cheapest offering of each of these types, cheapest first."""
-        ranks, best = self.cheapest()
+        ranks, best, _ = self.cheapest()
         left = np.flatnonzero(types)
         by_price = left[np.argsort(ranks[left])][:limit]
         for index in by_price.tolist():
@@ -264,8 +265,11 @@ class Narrowing:
 
     def settled(self, axis: TopologyAxis) -> Int64s:
         """By state: the code of the only domain that is left, or -1."""
-        self.domains(axis)
-        return self._settled[axis]
+        codes = self._settled.get(axis)
+        if codes is None or len(codes) < len(self.states) or self._domains[axis].shape[1] < axis.size:
+            self.domains(axis)
+            codes = self._settled[axis]
+        return codes
 
     def _domains_of(self, state: NarrowedNode, axis: TopologyAxis) -> Bools:
         values, may_lack = self._values(state, axis)

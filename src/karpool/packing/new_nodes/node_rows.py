@@ -13,7 +13,7 @@ from karpool.packing.claim_filling import ClaimFilling
 from karpool.packing.claim_room import asks_drivers, free_beside_drivers, takes_one
 from karpool.packing.feasibility import feasible, matches_terms, ports_conflict
 from karpool.packing.new_nodes.claim_templates import ClaimDemand
-from karpool.packing.new_nodes.offerings import MOST
+from karpool.packing.new_nodes.offerings import MOST, Prices
 from karpool.packing.new_nodes.pod_ask import PodAsk
 from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.device_table import DeviceFilling
@@ -45,10 +45,17 @@ class HeldPorts:
 
 
 class PlannedRows:
-    """`room` is an upper bound: the most that any type still possible would leave, per resource."""
+    """`room` is an upper bound: the most that any type still possible would leave, per resource.
 
-    def __init__(self, resources: int) -> None:
+    Pods go first to the node with the fewest; or, where `scale` says what a processor and a byte are
+    worth to each other, to the one with the least room left of either.
+    """
+
+    TURN = 1 << 32  # of a pod: what one more moves its node back by
+
+    def __init__(self, resources: int, scale: tuple[float, float] | None = None) -> None:
         self.n = 0
+        self._scale = None if scale is None else np.array(scale)[:, None]
         self.states: Int64s = np.zeros(_SMALLEST, dtype=np.int64)
         self.hosts: Int64s = np.zeros(_SMALLEST, dtype=np.int64)
         self.turn: Int64s = np.zeros(_SMALLEST, dtype=np.int64)  # fewest pods first, then oldest
@@ -85,12 +92,17 @@ class PlannedRows:
             old = getattr(self, name)
             setattr(self, name, np.concatenate((old, np.zeros_like(old)), axis=1))
 
-    def put(self, row: int, ask: PodAsk, state: int, types: Bools, room: Int64s) -> None:
-        """One more pod. `room` is what each type leaves to pods: resources by types."""
+    @property
+    def tightest(self) -> bool:
+        return self._scale is not None
+
+    def put(self, row: int, ask: PodAsk, state: int, types: Bools, room: Int64s, *, pods: int = 1) -> None:
+        """More equal pods. `room` is what each type leaves to pods: resources by types."""
         self.states[row] = state
-        self.turn[row] += 1 << 32
-        self.used[:, row] += ask.requests
-        self.room[:, row] = room[:, types].max(axis=1) - self.used[:, row]
+        self.turn[row] += pods * self.TURN
+        used = self.used[:, row]
+        used += pods * ask.requests
+        self.room[:, row] = room[:, types].max(axis=1) - used
         self.types[row] = types
         if ask.ports:
             self.ports.hold(row, ask.ports)
@@ -108,10 +120,19 @@ class PlannedRows:
 
     def first(self, mask: Bools) -> int | None:
         """The row whose turn it is."""
-        rows = np.flatnonzero(mask)
-        if not len(rows):
-            return None
-        return int(rows[self.turn[rows].argmin()])
+        rows = mask.nonzero()[0]
+        return int(rows[self._turns(rows).argmin()]) if len(rows) else None
+
+    def turns(self, mask: Bools) -> list[tuple[float, int]]:
+        """When it is whose turn: the least first."""
+        rows = mask.nonzero()[0]
+        return list(zip(self._turns(rows).tolist(), rows.tolist(), strict=True))
+
+    def _turns(self, rows: Int64s) -> Int64s | Prices:
+        if self._scale is None:
+            return self.turn[rows]
+        slack: Prices = (self.room[:2, rows] * self._scale).min(axis=0)
+        return slack
 
 
 class ExistingNodes:

@@ -5,6 +5,9 @@ the planned node with the fewest pods that can, else to a new node of the first 
 in order of weight. A planned node keeps every instance type that still holds all its
 pods; the cheapest is chosen at the end.
 
+Which order is the cheapest depends on the pods. `PackOptions.orders` names more of them, and the
+cheapest packing is kept; Karpenter's comes first, so what is kept is never dearer than that.
+
 Different from Karpenter on purpose: a planned node's domain is settled as soon as a
 pod that some constraint counts lands on it, so topology holds whatever is launched;
 among equally good zones the cheapest is taken; all terms of a node affinity are tried
@@ -12,7 +15,8 @@ at each step of relaxing preferences.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal
 
 from karpool.model.catalogue.catalogue import Catalogue
@@ -20,7 +24,6 @@ from karpool.model.infeasible import Infeasible
 from karpool.model.karpenter.objects import CompiledPool
 from karpool.model.kubernetes.node import HOSTNAME
 from karpool.model.kubernetes.pod_shape import PodShape
-from karpool.model.resources import CPU, MEMORY
 from karpool.packing.fit_reasons import FitReason
 from karpool.packing.new_nodes.claim_templates import DriversToCome
 from karpool.packing.new_nodes.domain_choice import (
@@ -31,10 +34,12 @@ from karpool.packing.new_nodes.domain_choice import (
     may_be_alone,
     open_domains,
 )
+from karpool.packing.new_nodes.equal_pods import EqualPods, kind_of
 from karpool.packing.new_nodes.launchable import LaunchablePool, both
 from karpool.packing.new_nodes.narrowing import NarrowedNode, Narrowing, Wants
 from karpool.packing.new_nodes.node_rows import ExistingNodes, PlannedRows
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
+from karpool.packing.new_nodes.pack_order import KARPENTER, PackOrder, PodSizes, placing_order
 from karpool.packing.new_nodes.pack_result import (
     PackResult,
     PendingPod,
@@ -47,7 +52,7 @@ from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import Room
 from karpool.packing.topology.constraints import TopologyGroup
 from karpool.packing.topology.domains import NOWHERE, TopologyAxis
-from karpool.packing.topology.topology import Topology
+from karpool.packing.topology.topology import Topology, TopologyMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class PackOptions:
     limits: Literal["pessimistic", "exact"] = "pessimistic"
     needs_price: bool = False
     max_options: int = 600
+    orders: tuple[PackOrder, ...] = (KARPENTER,)
 
 
 DEFAULTS = PackOptions()
@@ -94,8 +100,7 @@ def pack_new_nodes(
         unavailable=unavailable,
         options=options,
     )
-    packer.place_all()
-    return packer.packing()
+    return packer.cheapest(options.orders)
 
 
 def in_order(pools: Iterable[CompiledPool]) -> list[CompiledPool]:
@@ -103,19 +108,19 @@ def in_order(pools: Iterable[CompiledPool]) -> list[CompiledPool]:
     return sorted(sorted(pools, key=lambda pool: pool.name, reverse=True), key=lambda pool: -pool.weight)
 
 
-def placing_order(pod: PendingPod) -> tuple[int, int, str, str, str]:
-    """Sorts pods as Karpenter takes them: the largest first, then the oldest."""
-    cpu = memory = 0
-    for name, units in pod.shape.requests:
-        if name == CPU:
-            cpu = units
-        elif name == MEMORY:
-            memory = units
-    return -cpu, -memory, pod.created, pod.uid, pod.name
+@dataclass(slots=True, eq=False)
+class _Packing:
+    """What was planned so far, in one order."""
+
+    rows: PlannedRows
+    existing: ExistingNodes | None
+    placed: dict[str, str] = field(default_factory=dict)
+    left: list[int] = field(default_factory=list)
+    hopeless: set[int] = field(default_factory=set)
 
 
 class _Packer:
-    """One packing under way."""
+    """Pods and pools, compiled once, packed in one order after another."""
 
     def __init__(
         self,
@@ -132,7 +137,6 @@ class _Packer:
         self._pods = pods
         self._pools = pools
         self._options = options
-        self._exact = options.limits == "exact"
         self._resources = resource_names([*(pod.shape for pod in pods), *daemons])
         self._topology = Topology(snapshot, planned=self)
         self._narrowing = Narrowing(
@@ -153,12 +157,8 @@ class _Packer:
             )
             for number, offer in enumerate(self._narrowing.pools)
         ]
-        self._existing = ExistingNodes(snapshot, self._resources) if options.existing and snapshot.n else None
-        self._rows = PlannedRows(len(self._resources))
+        self._exact = options.limits == "exact" and any(launch.limited for launch in self._launch)
         self._settling = DomainChooser(self._narrowing, self._launch)
-        self._placed: dict[str, str] = {}
-        self._left: list[int] = []
-        self._hopeless: set[int] = set()
         asking = PodAskCompiler(
             self._narrowing,
             self._topology,
@@ -168,6 +168,12 @@ class _Packer:
         )
         self._asks = [asking.asks(pod.shape) for pod in pods]
         self._prepare_topology()
+        self._sizes = PodSizes(pods)
+        self._packing = self._begun(KARPENTER)
+        # Types that are left by `minValues`, or by limits, do not follow from room alone.
+        is_by_room = not self._exact and not any(launch.needs_variety for launch in self._launch)
+        kinds = {id(asks): kind_of(asks) if is_by_room else None for asks in self._asks}
+        self._kinds = [kinds[id(asks)] for asks in self._asks]
 
     def _prepare_topology(self) -> None:
         """Name every domain that a new node could be in, now that all constraints are known."""
@@ -176,20 +182,89 @@ class _Packer:
             if group.tally.axis.key != HOSTNAME:
                 group.possible = self._narrowing.possible(group)
 
+    def cheapest(self, orders: Sequence[PackOrder]) -> PackResult:
+        """The packing that leaves the fewest pods out, then the cheapest; the first of equal ones."""
+        start, best = self._mark(), None
+        for number, order in enumerate(orders):
+            if number:
+                self._go_back(start)
+            self._packing = self._begun(order)
+            self._place_all(self._sizes.in_order(order))
+            cost = self._cost()
+            if best is None or cost < best[0]:
+                best = cost, self._packing, self._mark()
+            if not cost[0] and self._packing.rows.n <= 1:
+                break  # there are not two nodes that pods could be shared out between in another way
+        if best is not None and best[1] is not self._packing:
+            _, self._packing, mark = best
+            self._go_back(mark)
+        return self._result()
+
+    def _mark(self) -> tuple[TopologyMark, list[dict[str, int]]]:
+        """What is counted by topology and left of limits."""
+        return self._topology.save(), [dict(launch.limits) for launch in self._launch]
+
+    def _go_back(self, mark: tuple[TopologyMark, list[dict[str, int]]]) -> None:
+        counted, limits = mark
+        self._topology.restore(counted)
+        for launch, left in zip(self._launch, limits, strict=True):
+            launch.limits = dict(left)
+
+    def _begun(self, order: PackOrder) -> _Packing:
+        snapshot = self._topology.snapshot
+        is_filled = self._options.existing and snapshot.n > 0
+        return _Packing(
+            PlannedRows(len(self._resources), self._sizes.scale if order.tightest else None),
+            ExistingNodes(snapshot, self._resources) if is_filled else None,
+        )
+
+    def _cost(self) -> tuple[int, float]:
+        """Pods that are left over, and the price of the nodes: infinite where one is not known."""
+        prices = (self._price(row) for row in range(self._packing.rows.n))
+        # What rounding adds is not to decide between packings that cost the same.
+        return len(self._packing.left), round(sum(prices), 9)
+
+    def _price(self, row: int) -> float:
+        state = self._narrowing.states[int(self._packing.rows.states[row])]
+        return float(state.cheapest()[2][self._types_of(row)].min())
+
     # Placing
 
-    def place_all(self) -> None:
+    def _place_all(self, waiting: list[int]) -> None:
         """Pods that fail are tried again as long as others succeed: a friend may have come."""
-        waiting = list(range(len(self._pods)))
+        left = self._packing.left
         while waiting:
-            failed = [pod for pod in waiting if not self._place(pod)]
-            self._left += [pod for pod in failed if self._is_hopeless(pod)]
+            failed = [pod for run in self._runs(waiting) for pod in self._place_run(run)]
+            left += [pod for pod in failed if self._is_hopeless(pod)]
             hopeful = [pod for pod in failed if not self._is_hopeless(pod)]
             if len(failed) == len(waiting):
-                self._left += hopeful
+                left += hopeful
                 break
             waiting = hopeful
-        self._left.sort()
+        left.sort()
+
+    def _runs(self, pods: Sequence[int]) -> Iterable[list[int]]:
+        """Pods that follow each other and go to the same nodes; any other pod by itself."""
+        for kind, run in groupby(pods, key=self._kinds.__getitem__):
+            if kind is None:
+                yield from ([pod] for pod in run)
+            else:
+                yield list(run)
+
+    def _place_run(self, pods: list[int]) -> list[int]:
+        """Those that found no place."""
+        if self._kinds[pods[0]] is None:
+            return [] if self._place(pods[0]) else pods
+        ask, placed = self._asks[pods[0]][-1], 0
+        while placed < len(pods) and self._place_on_existing(pods[placed], ask):
+            placed += 1
+        return self._place_equal(pods[placed:], ask) if placed < len(pods) else []
+
+    def _place_equal(self, pods: list[int], ask: PodAsk) -> list[int]:
+        rows, wants = self._packing.rows, ask.choices[0]
+        equal = EqualPods(rows, self._narrowing, self._launch)
+        open_to = self._open_rows(ask, wants, {})
+        return pods[equal.place(ask, pods, open_to, lambda pod: self._open(pod, ask, wants, {})) :]
 
     def _is_hopeless(self, pod: int) -> bool:
         """Room and limits only shrink, so only topology can turn in favour of a pod that failed.
@@ -200,7 +275,7 @@ class _Packer:
 
     def _place(self, pod: int) -> bool:
         asks = self._asks[pod]
-        if id(asks) in self._hopeless:
+        if id(asks) in self._packing.hopeless:
             return False
         for ask in asks:
             if self._place_on_existing(pod, ask):
@@ -210,25 +285,37 @@ class _Packer:
                 if self._join(pod, ask, wants, opens) or self._open(pod, ask, wants, opens):
                     return True
         if self._is_hopeless(pod):
-            self._hopeless.add(id(asks))
+            self._packing.hopeless.add(id(asks))
         return False
 
     def _place_on_existing(self, pod: int, ask: PodAsk) -> bool:
-        if self._existing is None:
+        if self._packing.existing is None:
             return False
-        position = self._existing.first(ask, self._topology.allowed(ask.shape))
+        position = self._packing.existing.first(ask, self._topology.allowed(ask.shape))
         if position is None:
             return False
-        row = self._existing.take(position, ask)
+        row = self._packing.existing.take(position, ask)
         self._topology.place(ask.whole, row)
-        self._placed[self._pods[pod].name] = self._topology.snapshot.names[row]
+        self._packing.placed[self._pods[pod].name] = self._topology.snapshot.names[row]
         return True
 
     def _join(self, pod: int, ask: PodAsk, wants: Wants, opens: Opens) -> bool:
         """Put the pod on a planned node."""
-        rows = self._rows
+        rows = self._packing.rows
         if not rows.n:
             return False
+        mask = self._open_rows(ask, wants, opens)
+        while (row := rows.first(mask)) is not None:
+            fit = self._fit_on(row, ask, wants, opens)
+            if fit is not None:
+                self._commit(pod, row, ask, *fit)
+                return True
+            mask[row] = False
+        return False
+
+    def _open_rows(self, ask: PodAsk, wants: Wants, opens: Opens) -> Bools:
+        """Planned nodes that may take the pod; their types decide."""
+        rows = self._packing.rows
         mask = rows.fitting(ask)
         states = rows.states[: rows.n]
         reachable = self._narrowing.reachable(wants)
@@ -241,16 +328,10 @@ class _Packer:
                 mask &= self._narrowing.may_be_in(axis, ok)[states]
         if not ask.tolerates_all:
             mask &= ask.tolerated[rows.pools[: rows.n]]
-        while (row := rows.first(mask)) is not None:
-            fit = self._fit_on(row, ask, wants, opens)
-            if fit is not None:
-                self._commit(pod, row, ask, *fit)
-                return True
-            mask[row] = False
-        return False
+        return mask
 
     def _fit_on(self, row: int, ask: PodAsk, wants: Wants, opens: Opens) -> Fit | None:
-        rows = self._rows
+        rows = self._packing.rows
         launch = self._launch[int(rows.pools[row])]
         within = rows.within[row]
         if self._exact:
@@ -288,7 +369,7 @@ class _Packer:
         return False
 
     def _new_row(self, number: int, fit: Fit, within: Bools | None) -> int:
-        launch, rows = self._launch[number], self._rows
+        launch, rows = self._launch[number], self._packing.rows
         host = NOWHERE
         if HOSTNAME in self._topology.axes:
             host = self._topology.axis(HOSTNAME).code(f"\0{rows.n}")
@@ -298,7 +379,7 @@ class _Packer:
         return rows.add(number, host, None if self._exact else within, reserved)
 
     def _commit(self, pod: int, row: int, ask: PodAsk, state: NarrowedNode, types: Bools) -> None:
-        launch, rows, narrowing = self._launch[state.pool], self._rows, self._narrowing
+        launch, rows, narrowing = self._launch[state.pool], self._packing.rows, self._narrowing
         if self._exact:
             rows.reserved[row] = launch.exchange(rows.reserved[row], state.cheapest_of(types))
         if ask.ports:
@@ -317,7 +398,7 @@ class _Packer:
 
     def joined(self, group: TopologyGroup) -> Int64s:
         """See `PlannedDomains`."""
-        rows, axis = self._rows, group.tally.axis
+        rows, axis = self._packing.rows, group.tally.axis
         states = rows.states[: rows.n]
         looked_at = self._narrowing.eligible(group)[states]
         if axis.key == HOSTNAME:
@@ -327,20 +408,17 @@ class _Packer:
 
     # The result
 
-    def packing(self) -> PackResult:
+    def _result(self) -> PackResult:
         return PackResult(
-            tuple(self._planned(row) for row in range(self._rows.n)),
-            self._placed,
+            tuple(self._planned(row) for row in range(self._packing.rows.n)),
+            self._packing.placed,
             tuple(self._left_over()),
         )
 
     def _planned(self, row: int) -> PlannedNode:
-        rows = self._rows
+        rows = self._packing.rows
         state = self._narrowing.states[int(rows.states[row])]
-        launch, types = self._launch[state.pool], rows.types[row]
-        if self._exact:
-            within = launch.within_limits(rows.reserved[row])
-            types = types if within is None else types & within
+        launch, types = self._launch[state.pool], self._types_of(row)
         total = rows.used[:, row] + launch.overhead[:, types].min(axis=1)
         return PlannedNode(
             state.offer.pool.name,
@@ -350,9 +428,17 @@ class _Packer:
             {name: units for name, units in zip(self._resources, total.tolist(), strict=True) if units},
         )
 
+    def _types_of(self, row: int) -> Bools:
+        rows = self._packing.rows
+        types = rows.types[row]
+        if not self._exact:
+            return types
+        within = self._launch[int(rows.pools[row])].within_limits(rows.reserved[row])
+        return types if within is None else types & within
+
     def _left_over(self) -> Iterable[UnplacedPod]:
         reasons: dict[int, tuple[Infeasible[FitReason], ...]] = {}
-        for pod in self._left:
+        for pod in self._packing.left:
             asks = self._asks[pod]
             if id(asks) not in reasons:
                 reasons[id(asks)] = explain_pools(

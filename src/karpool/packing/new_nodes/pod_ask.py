@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from karpool.model.devices.request import DeviceDemand
+from karpool.model.kubernetes.node import HOSTNAME
 from karpool.model.kubernetes.pod_shape import HostPort, PodShape
 from karpool.model.requirements import NodeTerm, ValueSet
 from karpool.model.resources import CPU, MEMORY, PODS
@@ -91,13 +92,9 @@ class PodAsk:
     tolerates_all: bool
     rules: ShapeRules
     ports: frozenset[HostPort]
-    claims: ClaimDemand | None = None
+    demands: tuple[DeviceDemand | ClaimDemand, ...] = ()
     settles: frozenset[TopologyAxis] | None = None
-
-    @property
-    def demands(self) -> tuple[DeviceDemand | ClaimDemand, ...]:
-        shares = () if self.shape.devices is None else (self.shape.devices,)
-        return shares if self.claims is None else (*shares, self.claims)
+    axes: list[TopologyAxis] | None = None
 
     def must_settle(self) -> frozenset[TopologyAxis]:
         """Axes on which a planned node must be decided before this pod can be counted there.
@@ -110,6 +107,13 @@ class PodAsk:
             axes |= {rule.axis for rule in self.rules.own if isinstance(rule, SpreadRule)}
             self.settles = frozenset(axes)
         return self.settles
+
+    def axes_asked(self) -> list[TopologyAxis]:
+        """Those that the pod has a say in, but for host names, by key; complete as `must_settle` is."""
+        if self.axes is None:
+            axes = {axis for rule in self.rules.all for axis, _ in rule.open_to_new()} | self.must_settle()
+            self.axes = sorted((axis for axis in axes if axis.key != HOSTNAME), key=lambda axis: axis.key)
+        return self.axes
 
 
 class PodAskCompiler:
@@ -151,6 +155,8 @@ class PodAskCompiler:
         # A preference restricts the pod that has it; only requirements keep others away from it.
         rules = self._topology.rules(shape)
         rules = replace(rules, repels=self._topology.rules(whole).repels)
+        claims = claim_demand(shape, self._offered)
+        demands = (shape.devices, claims)
         return PodAsk(
             shape,
             whole,
@@ -162,7 +168,7 @@ class PodAskCompiler:
             all(tolerated),
             rules,
             shape.host_ports,
-            claim_demand(shape, self._offered),
+            tuple(demand for demand in demands if demand is not None),
         )
 
     def _choices(self, attempt: RelaxedPod) -> Iterable[Wants]:

@@ -145,7 +145,8 @@ class SpreadRule:
         group = self.group
         if self.axis.key == HOSTNAME:
             return [(self.axis, self._within(0))]
-        return [(self.axis, self._within(self._least(group.present, group.joined, group.possible)))]
+        # Where planned nodes are is among what new ones could form.
+        return [(self.axis, self._within(self._least(group.present, group.possible)))]
 
     def _least(self, *domains: Int64s) -> int:
         filled = [codes for codes in domains if len(codes)]

@@ -72,3 +72,8 @@ class DomainCounts:
     def add(self, code: int, pods: int) -> None:
         if code != NOWHERE:
             self.counts[code] += pods
+
+    def put(self, counts: Int64s) -> None:
+        """These from now on, and none in domains that were named since."""
+        self._counts[:] = 0
+        self._counts[: len(counts)] = counts

@@ -60,6 +60,14 @@ class ShapeRules:
             yield AntiAffinityRule(group, group in self.repels, EXISTING_ANTI_AFFINITY)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TopologyMark:
+    """Pods by domain of every tally, and how many were placed."""
+
+    counts: list[Int64s]
+    placed: int
+
+
 class Topology:
     def __init__(self, snapshot: Room, planned: PlannedDomains | None = None) -> None:
         self.snapshot = snapshot
@@ -123,6 +131,20 @@ class Topology:
             if group.eligible is None or counts(group):
                 for tally in group.tallies:
                     tally.add(code(tally.axis), pods)
+
+    def save(self) -> "TopologyMark":
+        """What is counted now, to go back to. Every shape that is to come must have been compiled."""
+        tallies = [tally for group in self._all_groups() for tally in group.tallies]
+        return TopologyMark([tally.counts.copy() for tally in tallies], len(self._placed))
+
+    def restore(self, mark: "TopologyMark") -> None:
+        tallies = [tally for group in self._all_groups() for tally in group.tallies]
+        for tally, counts in zip(tallies, mark.counts, strict=True):
+            tally.put(counts)
+        del self._placed[mark.placed :]
+
+    def _all_groups(self) -> Iterable[TopologyGroup]:
+        return (*self._groups.values(), *self._repelling.values())
 
     def rules(self, shape: PodShape) -> ShapeRules:
         rules = self._by_identity.get(id(shape))
