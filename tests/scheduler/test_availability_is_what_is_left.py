@@ -85,6 +85,36 @@ async def test_the_summary_alone_without_estimators(clock, ledger):
     assert found["m1"].parts[0].note == "after 3 promised"
 
 
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("place"), st.sampled_from(("m1", "m2")), st.integers(1, 4)),
+        st.tuples(st.just("report"), st.sampled_from(("m1", "m2")), st.integers(0, 12)),
+        st.tuples(st.just("ask"), st.sampled_from(("500m", "1", "2")), st.integers(1, 3)),
+    ),
+    min_size=3,
+    max_size=20,
+)
+
+
+@given(STEPS)
+async def test_counts_that_were_kept_are_those_of_a_reader_that_keeps_none(steps):
+    ledger = PromiseLedger(PromiseLifetime(300, 900, 30))
+    settings, clock = SchedulingSettings(), StillClock()
+    keeping = AvailabilityReader(settings, clock, ledger=ledger)
+    clusters = {name: member(name) for name in ("m1", "m2")}
+    clusters["m3"] = MemberCluster("m3")  # it reports nothing
+    for number, (step, what, amount) in enumerate(steps):
+        if step == "place":
+            place(ledger, f"other-{number}", **{what: amount})
+        elif step == "report":
+            clusters[what] = member(what, amount)
+        else:
+            asking_binding = binding(f"web-{number}", cpu=what, on={"m1": amount})
+            fresh = AvailabilityReader(settings, clock, ledger=ledger)
+            found = await keeping.gather(asking_binding, list(clusters.values()))
+            assert found == await fresh.gather(asking_binding, list(clusters.values()))
+
+
 async def test_promises_of_other_sizes_are_taken_off_as_what_they_are(clock, ledger):
     place(ledger, cpu="2500m", m1=2)
     place(ledger, "another", m1=1)

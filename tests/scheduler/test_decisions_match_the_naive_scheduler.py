@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from karpool.model.karmada.binding import read_binding
 from karpool.model.karmada.member_cluster import read_cluster
 from karpool.scheduler.cycle.decision import ClusterAvailability, ScheduleReason, SchedulingMode
-from karpool.scheduler.cycle.schedule import NeedsEstimates, decide, plan_cycle
+from karpool.scheduler.cycle.schedule import FilteredClusters, NeedsEstimates, decide, plan_cycle
 from karpool.scheduler.cycle.settings import SchedulingSettings
 from tests.scheduler import naive
 from tests.scheduler.deciding import schedule
@@ -200,3 +200,19 @@ def test_only_clusters_that_passed_the_filters_are_asked_and_each_once(case):
     everything = {name: ClusterAvailability(replicas, "test") for name, replicas in available.items()}
     mode = SchedulingMode.FRESH if fresh else SchedulingMode.STEADY
     assert step == schedule(read_binding(raw), clusters, everything, mode=mode)
+
+
+@given(st.lists(cases(), min_size=2, max_size=4), fleets(), st.booleans())
+def test_filtered_clusters_that_were_kept_are_those_of_every_binding(several, fleet, is_replaced):
+    """Bindings of one placement and kind share what the filters let through, until the clusters change."""
+    kept = FilteredClusters()
+    clusters = tuple(read_cluster(each) for each in fleet)
+    for raw, other_fleet, available, fresh in (*several, *several):
+        binding = read_binding(raw)
+        if is_replaced:
+            clusters = tuple(read_cluster(each) for each in other_fleet)
+        mode = SchedulingMode.FRESH if fresh else SchedulingMode.STEADY
+        known = {name: ClusterAvailability(replicas, "test") for name, replicas in available.items()}
+        with_kept = plan_cycle(binding, clusters, mode=mode, filtered=kept)
+
+        assert decide(with_kept, known) == decide(plan_cycle(binding, clusters, mode=mode), known)

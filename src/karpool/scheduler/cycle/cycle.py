@@ -11,8 +11,8 @@
 `BindingReconciler.reconcile` goes on: 8 write result and promise in one patch, 9 confirm or undo the
 promise, 10 condition and event, 11 `ReconcileResult` for the queue.
 
-Steps 3, 5 and 6 are pure (`schedule.decide`), and say whose availability they lack; step 4 awaits. Every
-await is followed by steps 1 and 2 again, and between the last answer and the promise nothing else happens.
+Steps 3, 5 and 6 are pure (`schedule.decide`), and say whose availability they lack; step 4 awaits. Who waited
+for an answer does steps 1 and 2 again, and between the last answer and the promise nothing else happens.
 Estimators are asked before it is the binding's turn; in its turn, answers that have become old (something
 was promised there since, or the cluster reported anew) are asked for again. What is not placed for want of
 room was refused by answers that were asked for it, not by ones that were kept.
@@ -36,7 +36,7 @@ from karpool.scheduler.cycle.decision import (
 )
 from karpool.scheduler.cycle.plugin_timing import EVERY, PluginTimer, Step
 from karpool.scheduler.cycle.plugins import peers_of
-from karpool.scheduler.cycle.schedule import CyclePlan, NeedsEstimates, decide, plan_cycle
+from karpool.scheduler.cycle.schedule import CyclePlan, FilteredClusters, NeedsEstimates, decide, plan_cycle
 from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.cycle.triggers import ScheduleTrigger, TriggerAction, trigger
 from karpool.scheduler.promises.ledger import PendingPromise
@@ -111,6 +111,7 @@ def plan_for(
     *,
     fresh: bool = False,
     timing: PluginTimer | None = None,
+    filtered: FilteredClusters | None = None,
 ) -> tuple[ScheduleTrigger, CyclePlan]:
     """Whether the binding is due, and the plan of its cycle, as bindings and clusters are now.
 
@@ -123,7 +124,8 @@ def plan_for(
     peers = None
     if settings.workload_affinity:
         peers = peers_of(binding, stores.bindings.in_groups_of(binding))
-    return schedule_trigger, plan_cycle(binding, members, settings, peers=peers, mode=mode, timing=timing)
+    plan = plan_cycle(binding, members, settings, peers=peers, mode=mode, timing=timing, filtered=filtered)
+    return schedule_trigger, plan
 
 
 class SchedulingCycle:
@@ -142,6 +144,7 @@ class SchedulingCycle:
         self._observe = observe
         self._timing = timing
         self._decisions = 0
+        self._filtered = FilteredClusters()
         self._turn = asyncio.Lock()
         self._gathering = asyncio.Semaphore(GATHERING_AT_ONCE)
 
@@ -166,8 +169,10 @@ class SchedulingCycle:
         self._decisions += 1
         timing = self._timing if self._decisions % EVERY == 0 else None
         state: _CycleState | None = None
+        waited = False
         while True:
-            state = self._read(key, answers, timing, state)  # steps 1 and 2
+            if state is None or waited:
+                state = self._read(key, answers, timing, state)  # steps 1 and 2
             if state is None:
                 return None
             if state.trigger.action is not TriggerAction.SCHEDULE:
@@ -178,9 +183,9 @@ class SchedulingCycle:
             step = state.decide()  # steps 3, 5 and 6
             if isinstance(step, NeedsEstimates):
                 self._observe("Filter", perf_counter() - start)
-                await self._gather(state, step.clusters)  # step 4
+                waited = await self._gather(state, step.clusters)  # step 4
             elif step.reason is not ScheduleReason.SUCCESS and (kept := state.clusters_with_kept_answers()):
-                await self._gather(state, kept, fresh=True)
+                waited = await self._gather(state, kept, fresh=True)
             else:
                 self._observe("AssignReplicas", perf_counter() - start)
                 return self._promise(state, step)  # step 7
@@ -204,7 +209,9 @@ class SchedulingCycle:
         if before is not None and self._is_unchanged(before, binding):
             schedule_trigger, plan = before.trigger, before.plan
         else:
-            schedule_trigger, plan = plan_for(self._stores, binding, self._settings, timing=timing)
+            schedule_trigger, plan = plan_for(
+                self._stores, binding, self._settings, timing=timing, filtered=self._filtered
+            )
         cooling_seconds = cool_down.cooling(binding.annotations, self._stores.clock.now())
         valid = {name: answer for name, answer in answers.items() if self._is_valid(answer)}
         return _CycleState(binding, schedule_trigger, plan, cooling_seconds, valid)
@@ -221,11 +228,14 @@ class SchedulingCycle:
 
     async def _gather(
         self, state: _CycleState, clusters: Sequence[MemberCluster], *, fresh: bool = False
-    ) -> None:
+    ) -> bool:
+        """Whether anybody's answer was waited for: then all may have changed meanwhile."""
+        waits = self._availability.asks(clusters)
         growths = [self._growth(cluster.name) for cluster in clusters]
         availability = await self._availability.gather(state.binding, clusters, fresh=fresh)
         for cluster, growth in zip(clusters, growths, strict=True):
             state.answers[cluster.name] = _Answer(availability[cluster.name], cluster, growth)
+        return waits
 
     def _is_valid(self, answer: _Answer) -> bool:
         name = answer.cluster.name

@@ -50,11 +50,14 @@ def screen(
 
 
 def score(
-    clusters: Iterable[MemberCluster], scores: Sequence[tuple[str, Score]], timing: PluginTimer | None
+    clusters: Sequence[MemberCluster], scores: Sequence[tuple[str, Score]], timing: PluginTimer | None
 ) -> list[int]:
     """Of each, in their order."""
     if timing is None:
-        return [sum(rate(cluster) for _, rate in scores) for cluster in clusters]
+        totals = [0 for _ in clusters]
+        for _, rate in scores:
+            totals = [total + rate(cluster) for total, cluster in zip(totals, clusters, strict=True)]
+        return totals
     sums, started = [], perf_counter()
     for cluster in clusters:
         total = 0

@@ -31,6 +31,9 @@ from karpool.scheduler.cycle.plugins import AffinityPeers
 from karpool.scheduler.cycle.settings import SchedulingSettings
 
 DEFAULTS = SchedulingSettings()
+FILTERED_MAX = 256  # placements whose filtered clusters are kept: more than one fleet has policies in a burst
+_Passed = Sequence[MemberCluster]
+_Refused = tuple[NotScheduled, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,38 @@ class CyclePlan:
     mode: SchedulingMode
     start: int  # index of the first group to try
     timing: PluginTimer | None = field(default=None, compare=False)
+    filtered: "FilteredClusters | None" = field(default=None, compare=False)
     _screened: dict[int, "_Screened"] = field(default_factory=dict, compare=False)
 
     def screened(self, index: int) -> "_Screened":
         screened = self._screened.get(index)
         if screened is None:
-            screened = self._screened[index] = _screen(self, self.binding.placement.groups[index])
+            screened = self._screened[index] = _screen(self, index)
         return screened
+
+
+class FilteredClusters:
+    """Which clusters filters let through, for bindings of which only placement and kind matter to them: not
+    placed anywhere, without peers, looked at by our own plugins alone. Forgotten when a cluster changes."""
+
+    def __init__(self) -> None:
+        self._clusters: Sequence[MemberCluster] = ()
+        # By a placement's identity, which it keeps while it is held here.
+        self._held: dict[tuple[int, int, str, str, bool], tuple[KarmadaPlacement, _Passed, _Refused]] = {}
+
+    def of(self, plan: CyclePlan, index: int) -> "tuple[_Passed, _Refused]":
+        binding, template = plan.binding, plan.binding.template
+        if plan.timing or plan.peers or plan.settings.others or binding.targets or binding.evicting:
+            return _filtered(plan, index)
+        if self._clusters is not plan.clusters or len(self._held) >= FILTERED_MAX:
+            self._clusters = plan.clusters
+            self._held.clear()
+        placement = binding.placement
+        key = (id(placement), index, template.api_version, template.kind, binding.is_workload)
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = (placement, *_filtered(plan, index))
+        return held[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +101,13 @@ def plan_cycle(
     peers: AffinityPeers | None = None,
     mode: SchedulingMode = SchedulingMode.STEADY,
     timing: PluginTimer | None = None,
+    filtered: FilteredClusters | None = None,
 ) -> CyclePlan:
     """`peers` for bindings with workload affinity, when its gate is on. `mode` as the trigger says."""
     placement = binding.placement
     start = 0 if mode is SchedulingMode.FRESH else placement.start_group(binding.observing_affinity_name)
     active_peers = peers if settings.workload_affinity else None
-    return CyclePlan(binding, clusters, settings, active_peers, mode, start, timing)
+    return CyclePlan(binding, clusters, settings, active_peers, mode, start, timing, filtered)
 
 
 def decide(
@@ -106,10 +135,17 @@ def decide(
 # 1. Filter
 
 
-def _screen(plan: CyclePlan, group: AffinityGroup) -> _Screened:
+def _screen(plan: CyclePlan, index: int) -> _Screened:
+    passed, refused = _filtered(plan, index) if plan.filtered is None else plan.filtered.of(plan, index)
+    group = plan.binding.placement.groups[index]
+    return _Screened(passed, refused, bool(passed) and _needs_room(plan, group, passed))
+
+
+def _filtered(plan: CyclePlan, index: int) -> tuple[_Passed, _Refused]:
+    group = plan.binding.placement.groups[index]
     checks = plugins.checks_for(plan.binding, group, plan.settings.plugins, plan.peers, plan.settings.others)
     passed, refused = plugin_timing.screen(plan.clusters, checks, plan.timing)
-    return _Screened(passed, tuple(refused), bool(passed) and _needs_room(plan, group, passed))
+    return passed, tuple(refused)
 
 
 def _needs_room(plan: CyclePlan, group: AffinityGroup, passed: Sequence[MemberCluster]) -> bool:
@@ -124,6 +160,8 @@ def _needs_room(plan: CyclePlan, group: AffinityGroup, passed: Sequence[MemberCl
     if plan.mode is SchedulingMode.FRESH or group.overflow:
         return True
     assigned = binding.assigned()
+    if not assigned:
+        return binding.replicas > 0
     return sum(assigned.get(cluster.name, 0) for cluster in passed) < binding.replicas
 
 
@@ -148,7 +186,7 @@ def _candidates(
     for cluster, score in zip(screened.passed, scores, strict=True):
         name = cluster.name
         availability = availability_by_cluster[name] if screened.needs_room else None
-        room = max(availability.replicas, 0) if availability is not None else 0
+        room = 0 if availability is None or availability.replicas < 0 else availability.replicas
         if settings.spare_tainted and name in assigned and untolerated(cluster.taints, tolerations):
             room = 0
         candidates.append(

@@ -14,11 +14,11 @@ not know are skipped, so one dead estimator leaves the others as they are.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from karpool.kube.clock import Clock
 from karpool.model.karmada.binding import Binding
-from karpool.model.karmada.member_cluster import MemberCluster
+from karpool.model.karmada.member_cluster import MemberCluster, ResourceSummary
 from karpool.scheduler.cycle.components import places_sets
 from karpool.scheduler.cycle.decision import (
     ACCURATE,
@@ -30,18 +30,23 @@ from karpool.scheduler.cycle.decision import (
 )
 from karpool.scheduler.cycle.settings import EstimateMergeRule, SchedulingSettings
 from karpool.scheduler.estimates import cluster_summary
+from karpool.scheduler.estimates.cluster_summary import PromisedTotals
 from karpool.scheduler.estimates.estimate_cache import (
     EstimateCache,
     EstimatorApi,
     PromiseHandling,
     question_of,
 )
+from karpool.scheduler.estimates.graded_nodes import Requests
 from karpool.scheduler.promises.ledger import Freed, PromiseLedger
 
 if TYPE_CHECKING:
     from karpool.scheduler.estimates.local_rooms import LocalRooms
 
 __all__ = ["AvailabilityReader", "EstimatorApi"]
+
+# Templates whose counts are kept. A burst is of a few templates; with 100 clusters one takes about 25 KiB.
+TEMPLATES_KEPT = 32
 
 
 class AvailabilityReader:
@@ -60,6 +65,7 @@ class AvailabilityReader:
     ) -> None:
         """`rooms`: copies that answer in place of their estimators."""
         self._settings, self._ledger, self._rooms = settings, ledger, rooms
+        self._counts_by_requests: dict[Requests | None, dict[str, _SummaryCount]] = {}
         self._estimates = None
         if asker is not None:
             self._estimates = EstimateCache(
@@ -72,7 +78,7 @@ class AvailabilityReader:
         """By name, for every one of the clusters. Never raises. `fresh`: no answer of before will do."""
         for_sets = places_sets(binding, self._settings)
         if self._estimates is None or not (binding.replicas or binding.components):
-            return {cluster.name: self._merged(binding, cluster, for_sets) for cluster in clusters}
+            return self._summarised(binding, clusters, for_sets)
         question = question_of(binding, for_sets)
         parts = dict(self._rooms.parts(question, clusters)) if self._rooms is not None else {}
         asked = [cluster for cluster in clusters if cluster.name not in parts]
@@ -121,6 +127,48 @@ class AvailabilityReader:
         local = self._rooms.handling(cluster) if self._rooms is not None else None
         return local or (None if self._estimates is None else self._estimates.kind(cluster))
 
+    def _summarised(
+        self, binding: Binding, clusters: Sequence[MemberCluster], for_sets: bool
+    ) -> dict[str, ClusterAvailability]:
+        """What the clusters' summaries say, where nobody else is asked."""
+        if for_sets or binding.components or not binding.replicas:
+            return {cluster.name: self._merged(binding, cluster, for_sets) for cluster in clusters}
+        requirements = binding.requirements
+        counts = self._counts(None if requirements is None else requirements.shape.requests)
+        availability: dict[str, ClusterAvailability] = {}
+        charged = self._ledger.charged if self._ledger is not None else None
+        for cluster in clusters:
+            name = cluster.name
+            promised = charged(name) if charged is not None else None
+            count = counts.get(name)
+            if (
+                count is None
+                or count.summary is not cluster.summary
+                or count.promised is not promised
+                or (promised is not None and count.changes != promised.changes)
+            ):
+                count = counts[name] = self._count(binding, cluster, promised)
+            # Room without a limit is as many as this very binding asks for.
+            availability[name] = count.availability or self._merged(binding, cluster, for_sets)
+        return availability
+
+    def _counts(self, requests: Requests | None) -> "dict[str, _SummaryCount]":
+        counts = self._counts_by_requests.pop(requests, None)
+        if counts is None:
+            counts = {}
+            if len(self._counts_by_requests) >= TEMPLATES_KEPT:
+                del self._counts_by_requests[next(iter(self._counts_by_requests))]
+        self._counts_by_requests[requests] = counts  # the last one asked for is the last one to go
+        return counts
+
+    def _count(
+        self, binding: Binding, cluster: MemberCluster, promised: PromisedTotals | None
+    ) -> "_SummaryCount":
+        merged = self._merged(binding, cluster, for_sets=False)
+        is_counted = merged.source == GENERAL and merged.parts[0].value == merged.replicas < MANY
+        changes = 0 if promised is None else promised.changes
+        return _SummaryCount(cluster.summary, promised, changes, merged if is_counted else None)
+
     def _merged(
         self, binding: Binding, cluster: MemberCluster, for_sets: bool, *estimates: EstimatePart
     ) -> ClusterAvailability:
@@ -139,6 +187,15 @@ class AvailabilityReader:
         if promised is None:
             return EstimatePart(GENERAL, value)
         return EstimatePart(GENERAL, value, f"after {promised.pods} promised")
+
+
+class _SummaryCount(NamedTuple):
+    """What a cluster's summary has room for, after what was promised there when it was counted."""
+
+    summary: ResourceSummary | None
+    promised: PromisedTotals | None
+    changes: int
+    availability: ClusterAvailability | None  # None: no number of its own
 
 
 def merge(parts: Sequence[EstimatePart], rule: EstimateMergeRule, replicas: int) -> ClusterAvailability:

@@ -72,15 +72,17 @@ def sets(
 class PromisedTotals:
     """What is not there any more: in sums, and as the groups that take up nodes. Kept by who promises."""
 
-    __slots__ = ("_alike", "_groups", "taken")
+    __slots__ = ("_alike", "_groups", "changes", "taken")
 
     def __init__(self) -> None:
+        self.changes = 0  # another number after every change
         self.taken: Resources = {}
         self._alike: dict[Requests, int] = {}  # workloads of one template fill nodes alike
         self._groups: list[_Parts] = []
 
     def add(self, requests: Requests, replicas: int) -> None:
         """So many replicas of one template more; fewer with a negative number."""
+        self.changes += 1
         taken = self.taken
         for name, units in requests:
             taken[name] = taken.get(name, 0) + units * replicas
@@ -93,6 +95,7 @@ class PromisedTotals:
 
     def add_group(self, parts: _Parts) -> None:
         """Components that stand or fall together."""
+        self.changes += 1
         resources.add(self.taken, _together(parts))
         resources.add(self.taken, {PODS: sum(count for _, count in parts)})
         self._groups.append(parts)
