@@ -85,7 +85,7 @@ nightly: setup-dev ## 2,000 random histories of GPU scale-ups
 	@KARPOOL_EXPLORE=1 KARPOOL_HISTORIES=2000 $(BIN)/python -m pytest -q tests/gpu/test_scale_up_survives_anything.py
 
 fuzz: setup-dev ## look for hostile inputs: make fuzz [SECONDS=60], for each reader
-	@KARPOOL_FUZZ=$(or $(SECONDS),60) $(BIN)/python -m pytest -q -n $(WORKERS) tests/fuzz
+	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60)
 
 mutate: setup-dev ## plant mistakes in decision code: make mutate [PATHS=...] [SAMPLE=150] [SEED=1]
 	@$(BIN)/python tools/mutate.py $(PATHS) --sample $(or $(SAMPLE),150) --seed $(or $(SEED),1)

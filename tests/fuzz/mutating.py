@@ -1,5 +1,6 @@
 """Bytes that are almost right: pieces of good examples, cut, doubled, swapped and salted."""
 
+from collections.abc import Sequence
 from random import Random
 
 # What parsers stumble over.
@@ -15,7 +16,7 @@ SALT = (
 LARGEST = 64 * 1024
 
 
-def mutated(seeds: tuple[bytes, ...], random: Random) -> bytes:
+def mutated(seeds: Sequence[bytes], random: Random) -> bytes:
     data = bytearray(random.choice(seeds)) if random.random() < 0.9 else bytearray()
     for _ in range(random.choice((1, 1, 2, 3, 5, 9, 30))):
         at = random.randint(0, len(data))

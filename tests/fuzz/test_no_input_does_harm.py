@@ -1,55 +1,22 @@
 """Whatever bytes arrive: an answer or a refusal, soon.
 
-In `make test` every target gets a few hundred inputs, always the same. KARPOOL_FUZZ=60 gives each of
-them 60 seconds of new ones; a finding is shown with its input and the seed that made it.
+Every target gets a few hundred inputs, always the same; `make fuzz` gives each of them new ones for a minute.
 """
 
 import gzip
-import os
-import signal
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from random import Random, SystemRandom
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz.feeding import feed
 from tests.fuzz.mutating import mutated
 from tests.fuzz.targets import TARGETS, Target
 
-LONG_SECONDS = float(os.environ.get("KARPOOL_FUZZ", "0"))
 INPUTS = 150
-HANGS_AFTER_SECONDS = 10
 
 each_target = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-
-
-class Hangs(BaseException):
-    """No Exception: a parser that swallows those must not swallow this."""
-
-
-@contextmanager
-def soon(seconds: int = HANGS_AFTER_SECONDS) -> Iterator[None]:
-    def ring(*_: object) -> None:
-        raise Hangs
-
-    before = signal.signal(signal.SIGALRM, ring)
-    left = signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(left)
-        signal.signal(signal.SIGALRM, before)
-
-
-def feed(target: Target, data: bytes, seed: object) -> None:
-    try:
-        with soon():
-            target.feed(data)
-    except (Exception, Hangs) as finding:
-        raise AssertionError(f"{target.name}, seed {seed}: {finding!r} for {data[:2000]!r}") from finding
 
 
 @each_target
@@ -58,18 +25,10 @@ def test_good_examples_are_read(target: Target) -> None:
         target.reads(seed)
 
 
-@pytest.mark.timeout(LONG_SECONDS + 60)
 @each_target
 def test_almost_good_input(target: Target) -> None:
-    for seed in _seeds():
+    for seed in range(INPUTS):
         feed(target, mutated(target.seeds, Random(seed)), seed)
-
-
-def _seeds() -> Iterator[int]:
-    yield from range(INPUTS)
-    until = time.monotonic() + LONG_SECONDS
-    while time.monotonic() < until:
-        yield SystemRandom().getrandbits(64)
 
 
 @each_target
@@ -88,6 +47,13 @@ FINDINGS = {
     "a key that is no text": (
         "manifests and snapshots",
         b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {yes: 1}\n",
+    ),
+    "a name as long as the file": (
+        "kubeconfig",
+        b"current-context: a\nclusters: [{name: c, cluster: {server: 'https://h'}}]\n"
+        b"contexts: [{name: a, context: {cluster: c, user: u}}]\nusers: [{name: "
+        + b"u" * 5_000
+        + b", user: {token: t}}]\n",
     ),
     "a number as long as the text": ("device selector", b'"a".' + b"9" * 5_000),
 }

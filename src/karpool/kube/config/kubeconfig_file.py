@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ from karpool.model import safe_yaml
 SIZE_LIMIT = 8 * 1024 * 1024
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
+# Messages list the names there are; nobody's own is longer than that of a Kubernetes object.
+EntryName = Annotated[str, msgspec.Meta(max_length=253)]
 T = TypeVar("T", bound=msgspec.Struct)
 NOWHERE = Path()
 
@@ -35,8 +37,8 @@ class KubeconfigExtension(msgspec.Struct):
 
 
 class ContextEntry(_Entry):
-    cluster: str = ""
-    user: str = ""
+    cluster: EntryName = ""
+    user: EntryName = ""
     namespace: str = ""
 
 
@@ -101,22 +103,22 @@ class UserEntry(_Entry):
 
 
 class _NamedContext(msgspec.Struct):
-    name: str
+    name: EntryName
     context: ContextEntry | None = None
 
 
 class _NamedCluster(msgspec.Struct):
-    name: str
+    name: EntryName
     cluster: ClusterEntry | None = None
 
 
 class _NamedUser(msgspec.Struct):
-    name: str
+    name: EntryName
     user: UserEntry | None = None
 
 
 class _Document(msgspec.Struct, rename="kebab"):
-    current_context: str | None = None
+    current_context: EntryName | None = None
     contexts: list[_NamedContext] | None = None
     clusters: list[_NamedCluster] | None = None
     users: list[_NamedUser] | None = None
