@@ -39,6 +39,7 @@ if _module:
     sys.meta_path.insert(0, _Changed(_module, _file))
 
 _seconds: dict[str, float] = {}
+_shortened: dict[str, float] = {}  # how many times as many examples a property has
 # Which lines a property reaches is seen in its first examples, and tracing makes each of them slow.
 _RECORDED_EXAMPLES = 15
 
@@ -46,11 +47,17 @@ _RECORDED_EXAMPLES = 15
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     if "KARPOOL_SECONDS" not in os.environ:
         return
-    for test in {getattr(item, "obj", None) for item in items}:
-        limits = getattr(test, "_hypothesis_internal_use_settings", None)
+    limits_of = {item.nodeid: _limits(item) for item in items}
+    for item in items:
+        limits = limits_of[item.nodeid]
         if limits is not None:
             examples = min(limits.max_examples, _RECORDED_EXAMPLES)
-            test._hypothesis_internal_use_settings = settings(limits, max_examples=examples)
+            _shortened[item.nodeid] = limits.max_examples / examples
+            item.obj._hypothesis_internal_use_settings = settings(limits, max_examples=examples)  # type: ignore[attr-defined]
+
+
+def _limits(item: pytest.Item) -> settings | None:
+    return getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -68,4 +75,5 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish() -> None:
     if "KARPOOL_SECONDS" in os.environ:
-        Path(os.environ["KARPOOL_SECONDS"]).write_text(json.dumps(_seconds))
+        seconds = {test: spent * _shortened.get(test, 1.0) for test, spent in _seconds.items()}
+        Path(os.environ["KARPOOL_SECONDS"]).write_text(json.dumps(seconds))

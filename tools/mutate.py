@@ -3,12 +3,14 @@
     python tools/mutate.py [PATH ...] [--sample 150] [--seed 1] [--workers 2] [--refresh]
 
 A mutant is one small change: another comparison, `and` for `or`, a bound off by one, a branch that is never
-taken. Only tests that reach the changed line run, the quickest first, until one fails. Which tests reach
+taken. Decorators and named limits of a module decide nothing and stay as they are. Only tests that reach the
+changed line run, one of each kind first, until one fails or a fixed amount of work is done. Which tests reach
 which line is recorded once by coverage (`.mutation/`): again for test files that are new or changed, and for
 all with --refresh, which is due when the product's lines have moved. Results are kept there too, so that a
-run that was ended goes on. Tests marked long do not take part. Survivors that change nothing anybody could
-see are listed with their reason in `tests/equivalent_mutants.json`; all others are holes in the tests, and
-end the command with 1 when fewer than the goal are killed.
+run that was ended goes on, and survivors are tried again when their tests have changed. Tests marked long do
+not take part. Survivors that change nothing anybody could see are listed with their reason in
+`tests/equivalent_mutants.json`; all others are holes in the tests, and end the command with 1 when fewer than
+the goal are killed.
 """
 
 import argparse
@@ -47,19 +49,19 @@ DEFAULT_PATHS = tuple(
 )
 # Which folders of tests can reach a package: running all for each would take hours.
 TESTS_OF = {
-    "packing": "packing vectors estimator consolidation",
-    "cluster": "cluster packing estimator consolidation",
-    "estimator": "estimator vectors",
-    "scheduler": "scheduler rooms vectors",
-    "consolidation": "consolidation vectors",
-    "gpu": "gpu vectors",
-    "provisioning": "provisioning gpu consolidation",
-    "kube": "kube manager",
+    "packing": "packing vectors estimator consolidation cli",
+    "cluster": "cluster packing estimator consolidation cli",
+    "estimator": "estimator vectors cli docs",
+    "scheduler": "scheduler rooms vectors docs",
+    "consolidation": "consolidation vectors cli docs",
+    "gpu": "gpu vectors docs",
+    "provisioning": "provisioning gpu consolidation contracts",
+    "kube": "kube manager security cli",
     "wire": "wire vectors estimator scheduler",
     "model": "model vectors packing",
 }
 GOAL = 0.9
-TESTS_MAX = 40  # of one mutant: those that reach the line and are quickest
+TEST_SECONDS = 20  # of one mutant, as they were recorded: a run without tracing takes about half of that
 # Exit codes of pytest: all passed, some failed, a module could not even be imported.
 # And killed by the limit of processor time: a mutant that makes its tests run on is noticed.
 _VERDICTS = {
@@ -69,7 +71,8 @@ _VERDICTS = {
     -signal.SIGXCPU: "killed",
     128 + signal.SIGXCPU: "killed",
 }
-PROCESSOR_SECONDS = 120  # a busy machine kills no mutant
+PROCESSOR_SECONDS = 120  # several times what its tests take, and a busy machine kills no mutant
+LIMIT_FROM = 10  # a named number of a module from here on is a limit or a weight: one more is no mistake
 WAITING_SECONDS = 1800  # then nobody knows
 
 _PYTEST = (
@@ -138,8 +141,10 @@ def _changes(tree: ast.Module, source: str, offset: Callable[[int, int], int]) -
 
     def visit(node: ast.AST, scope: str) -> Iterator[Change]:
         inner = scope
+        described: list[ast.expr] = []
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             inner = f"{scope}.{node.name}"
+            described = node.decorator_list
         match node:
             case ast.Compare(ops=[operator]) if type(operator) in _COMPARISONS:
                 gap = between(node.left, node.comparators[0])
@@ -159,7 +164,7 @@ def _changes(tree: ast.Module, source: str, offset: Callable[[int, int], int]) -
                     yield scope, node, gap, f" {_ARITHMETIC[type(node.op)]} "
             case ast.Constant(value=bool() as value):
                 yield scope, node, span(node), str(not value)
-            case ast.Constant(value=int() as value) if abs(value) < 2**31:
+            case ast.Constant(value=int() as value) if abs(value) < (2**31 if scope else LIMIT_FROM):
                 yield scope, node, span(node), str(value + 1)
             case ast.Call(func=ast.Name(id=called)) if called in _CALLS:
                 yield scope, node, span(node.func), _CALLS[called]
@@ -172,7 +177,7 @@ def _changes(tree: ast.Module, source: str, offset: Callable[[int, int], int]) -
             case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
                 yield scope, node, span(value), "None"
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.AnnAssign) and child.value is None:
+            if child in described or (isinstance(child, ast.AnnAssign) and child.value is None):
                 continue
             if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
                 continue  # a docstring
@@ -195,27 +200,61 @@ def _is_text(node: ast.BinOp) -> bool:
 # Which tests reach a line
 
 
-def reached(paths: Sequence[Path], *, refresh: bool, workers: int) -> dict[str, dict[int, list[str]]]:
-    """By file and line: tests, the quickest first."""
+@dataclass(frozen=True)
+class Reach:
+    """By product file and line: tests; no test where a line runs when its module is imported."""
+
+    lines: dict[str, dict[int, list[str]]]
+    seconds: dict[str, float]
+    digests: dict[str, str]  # of test files
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        by_line = self.lines.get(mutant.file, {})
+        if mutant.line not in by_line:
+            return []
+        return self._within_limit(by_line[mutant.line] or sorted(set().union(*by_line.values())))
+
+    def _within_limit(self, tests: Sequence[str]) -> list[str]:
+        """One of each test function, the quickest first; then the second of each."""
+        cases: dict[str, int] = {}
+        ordered: list[tuple[int, float, str]] = []
+        for seconds, test in sorted((self.seconds.get(test, 1.0), test) for test in tests):
+            function = test.partition("[")[0]
+            cases[function] = cases.get(function, 0) + 1
+            ordered.append((cases[function], seconds, test))
+        chosen: list[str] = []
+        work = 0.0
+        for _, seconds, test in sorted(ordered):
+            work += seconds
+            if chosen and work > TEST_SECONDS:
+                break
+            chosen.append(test)
+        return chosen
+
+    def digest_of(self, tests: Sequence[str]) -> str:
+        files = sorted({test.partition("::")[0] for test in tests})
+        return _digest("".join(self.digests.get(file, "") for file in files).encode())
+
+
+def reached(paths: Sequence[Path], *, refresh: bool, workers: int) -> Reach:
     folders = sorted({folder for path in paths for folder in TESTS_OF.get(_package(path), "").split()})
     STATE.mkdir(exist_ok=True)
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(lambda folder: _record(folder, refresh=refresh), folders))
-    lines: dict[str, dict[int, list[tuple[float, str]]]] = {}
+    reach = Reach({}, {}, {})
     for folder in folders:
         recorded = json.loads((STATE / f"reach.{folder}.json").read_text())
+        reach.seconds.update(recorded["seconds"])
+        reach.digests.update(recorded["digests"])
         for file, by_line in recorded["lines"].items():
+            of_file = reach.lines.setdefault(file, {})
             for line, tests in by_line.items():
-                known = lines.setdefault(file, {}).setdefault(int(line), [])
-                known.extend((recorded["seconds"].get(test, 1.0), test) for test in tests)
-    reach: dict[str, dict[int, list[str]]] = {}
-    for file, by_line in lines.items():
-        of_file = sorted(set().union(*by_line.values()))
-        reach[file] = {
-            line: [test for _, test in sorted(tests) or of_file][:TESTS_MAX]
-            for line, tests in by_line.items()
-        }
+                of_file.setdefault(int(line), []).extend(recorded["tests"][test] for test in tests)
     return reach
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _package(path: Path) -> str:
@@ -228,23 +267,33 @@ def _record(folder: str, *, refresh: bool) -> None:
     state = STATE / f"reach.{folder}.json"
     earlier: dict[str, Any] = json.loads(state.read_text()) if state.exists() and not refresh else {}
     digests = {
-        str(file.relative_to(ROOT)): hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        str(file.relative_to(ROOT)): _digest(file.read_bytes())
         for file in sorted((ROOT / "tests" / folder).rglob("test_*.py"))
     }
     recorded = earlier.get("digests", {})
     stale = [file for file, digest in digests.items() if recorded.get(file) != digest]
-    gone = set(recorded) - set(digests)
-    if not stale and not gone:
+    dropped = (set(recorded) - set(digests)) | set(stale)
+    if not dropped:
         return
     say(f"recording which lines {len(stale)} files of tests/{folder} reach")
     reach, seconds = _traced(folder, stale) if stale else ({}, {})
-    dropped = gone | set(stale)
+    names = earlier.get("tests", [])
+    kept = {number for number, test in enumerate(names) if test.partition("::")[0] not in dropped}
     for file, by_line in earlier.get("lines", {}).items():
-        for line, tests in by_line.items():  # none: it runs when its module is imported
-            kept = [test for test in tests if test.partition("::")[0] not in dropped]
-            reach.setdefault(file, {}).setdefault(line, []).extend(kept)
+        for line, tests in by_line.items():
+            of_line = reach.setdefault(file, {}).setdefault(line, [])
+            of_line.extend(names[number] for number in tests if number in kept)
+    numbers: dict[str, int] = {}
+    lines = {
+        file: {
+            line: [numbers.setdefault(test, len(numbers)) for test in tests]
+            for line, tests in by_line.items()
+        }
+        for file, by_line in reach.items()
+    }
     seconds = earlier.get("seconds", {}) | seconds
-    state.write_text(json.dumps({"digests": digests, "lines": reach, "seconds": seconds}))
+    content = {"digests": digests, "tests": list(numbers), "lines": lines, "seconds": seconds}
+    state.write_text(json.dumps(content))
 
 
 def _traced(folder: str, files: Sequence[str]) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]:
@@ -278,13 +327,22 @@ class Result:
     id: str
     verdict: str  # killed, survived, unreached; broken: its tests could not be run
     seconds: float
-    digest: str
+    digest: str  # of the file
+    tests: str = ""  # digest of those that were run
+
+    @property
+    def killed(self) -> bool:
+        return self.verdict == "killed"
+
+    @property
+    def file(self) -> str:
+        return self.id.partition(":")[0]
 
 
-def judged(mutant: Mutant, tests: Sequence[str], digest: str) -> Result:
+def judged(mutant: Mutant, tests: Sequence[str], digest: str, of_tests: str) -> Result:
     started = time.monotonic()
     if not tests:
-        return Result(mutant.id, "unreached", 0.0, digest)
+        return Result(mutant.id, "unreached", 0.0, digest, of_tests)
     changed = STATE / f"mutant.{hashlib.sha256(mutant.id.encode()).hexdigest()[:16]}.py"
     changed.write_text(mutant.applied((ROOT / mutant.file).read_text()))
     module = mutant.file.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -314,7 +372,7 @@ def judged(mutant: Mutant, tests: Sequence[str], digest: str) -> Result:
         verdict = "broken"
     finally:
         changed.unlink(missing_ok=True)
-    return Result(mutant.id, verdict, round(time.monotonic() - started, 1), digest)
+    return Result(mutant.id, verdict, round(time.monotonic() - started, 1), digest, of_tests)
 
 
 def _limit_work() -> None:
@@ -337,32 +395,31 @@ def main() -> int:
     options = parser.parse_args()
     paths = [path.resolve() for path in options.paths]
     files = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py")))
-    tests = reached(paths, refresh=options.refresh, workers=options.workers)
+    reach = reached(paths, refresh=options.refresh, workers=options.workers)
     mutants = [mutant for file in files if not _is_generated(file) for mutant in mutants_of(file)]
     if options.sample and options.sample < len(mutants):
         mutants = random.Random(options.seed).sample(mutants, options.sample)  # noqa: S311
     equivalent = json.loads(EQUIVALENT.read_text()) if EQUIVALENT.exists() else {}
     STATE.mkdir(exist_ok=True)
     results = _judge_all(
-        [mutant for mutant in mutants if mutant.id not in equivalent], tests, options.workers
+        [mutant for mutant in mutants if mutant.id not in equivalent], reach, options.workers
     )
     return _report(results, skipped=len(mutants) - len(results))
 
 
-def _judge_all(
-    mutants: Sequence[Mutant], tests: dict[str, dict[int, list[str]]], workers: int
-) -> list[Result]:
+def _judge_all(mutants: Sequence[Mutant], reach: Reach, workers: int) -> list[Result]:
     log = STATE / "results.jsonl"
     lines = log.read_text().splitlines() if log.exists() else []
     earlier = {result.id: result for result in (Result(**json.loads(line)) for line in lines)}
-    files = {mutant.file for mutant in mutants}
-    digests = {file: hashlib.sha256((ROOT / file).read_bytes()).hexdigest()[:16] for file in files}
+    digests = {file: _digest((ROOT / file).read_bytes()) for file in {mutant.file for mutant in mutants}}
 
     def judge(mutant: Mutant) -> Result:
+        tests, digest = reach.tests_of(mutant), digests[mutant.file]
+        of_tests = reach.digest_of(tests)
         before = earlier.get(mutant.id)
-        if before is not None and before.digest == digests[mutant.file]:
+        if before is not None and before.digest == digest and (before.killed or before.tests == of_tests):
             return before
-        result = judged(mutant, tests.get(mutant.file, {}).get(mutant.line, ()), digests[mutant.file])
+        result = judged(mutant, tests, digest, of_tests)
         with log.open("a") as file:
             file.write(json.dumps(asdict(result)) + "\n")
         where, change = f"{mutant.file}:{mutant.line}", mutant.id.rpartition(":")[2]
@@ -374,13 +431,29 @@ def _judge_all(
 
 
 def _report(results: Sequence[Result], *, skipped: int) -> int:
-    killed = sum(result.verdict == "killed" for result in results)
     for result in results:
-        if result.verdict != "killed":
+        if not result.killed:
             say(f"{result.verdict}: {result.id}")
+    packages = sorted({_package(ROOT / result.file) for result in results})
+    for package in packages:
+        of_package = [result for result in results if _package(ROOT / result.file) == package]
+        say(f"{package:14} {sum(result.killed for result in of_package)} of {len(of_package)} killed")
+    killed = sum(result.killed for result in results)
     share = killed / len(results) if results else 1.0
-    say(f"{killed} of {len(results)} mutants killed ({share:.0%}); {skipped} are known to change nothing")
+    low, high = _interval(killed, len(results))
+    say(f"{killed} of {len(results)} mutants killed ({share:.1%}; 95 % interval {low:.1%} to {high:.1%})")
+    say(f"{skipped} are known to change nothing")
     return 0 if share >= GOAL else 1
+
+
+def _interval(hits: int, tries: int) -> tuple[float, float]:
+    """Wilson's, of the share among all mutants when these are a sample."""
+    if not tries:
+        return 0.0, 1.0
+    share, z = hits / tries, 1.96
+    middle = (share + z * z / (2 * tries)) / (1 + z * z / tries)
+    half = z / (1 + z * z / tries) * (share * (1 - share) / tries + z * z / (4 * tries * tries)) ** 0.5
+    return middle - half, middle + half
 
 
 def say(text: str) -> None:
