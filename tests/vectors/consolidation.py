@@ -62,6 +62,10 @@ _OWNERS = {
 
 def vector_pod(given: Given, name: str = "p") -> Pod:
     """A pod from the words of the vectors."""
+    return decode(pod_object(given, name), Pod)
+
+
+def pod_object(given: Given, name: str) -> dict[str, Any]:
     annotations = {
         key: given[field]
         for field, key in (
@@ -77,21 +81,18 @@ def vector_pod(given: Given, name: str = "p") -> Pod:
     tolerations = [{"operator": "Exists"}] if given.get("tolerates_disrupted") else []
     ready = given.get("ready")
     conditions = [{"type": "Ready", "status": ready}] if ready is not None else []
-    return decode(
-        {
-            "metadata": {
-                "name": name,
-                "namespace": "default",
-                "annotations": annotations,
-                "labels": dict.fromkeys(given.get("labels") or (), "yes"),
-                "ownerReferences": owners,
-                **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if given.get("terminating") else {}),
-            },
-            "spec": {"priority": given.get("priority"), "tolerations": tolerations},
-            "status": {"phase": given.get("phase", "Running"), "conditions": conditions},
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "annotations": annotations,
+            "labels": dict.fromkeys(given.get("labels") or (), "yes"),
+            "ownerReferences": owners,
+            **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if given.get("terminating") else {}),
         },
-        Pod,
-    )
+        "spec": {"priority": given.get("priority"), "tolerations": tolerations},
+        "status": {"phase": given.get("phase", "Running"), "conditions": conditions},
+    }
 
 
 @kind("eviction_cost", same=nearly)

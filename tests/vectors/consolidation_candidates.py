@@ -22,9 +22,9 @@ from karpool.consolidation.policy.reasons import ConsolidationReason
 from karpool.consolidation.policy.scoring import is_empty, node_cost
 from karpool.model import durations
 from karpool.model.karpenter.budgets import allowed_disruptions
-from karpool.model.karpenter.objects import NodeClaim
+from karpool.model.karpenter.objects import CAPACITY_TYPE, NODEPOOL, NodeClaim
 from karpool.model.kubernetes.meta import decode
-from karpool.model.kubernetes.node import Node
+from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE, Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import (
     CompiledPdb,
@@ -35,8 +35,10 @@ from karpool.model.kubernetes.pod_disruption import (
     is_evictable,
     is_protected,
 )
-from karpool.model.kubernetes.times import parse_rfc3339
-from tests.vectors.consolidation import vector_pod
+from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
+from tests.consolidation.built import NOW as BUILT_AT
+from tests.vectors import eligibility_cluster
+from tests.vectors.consolidation import pod_object, vector_pod
 from tests.vectors.consolidation_limits import budgets
 from tests.vectors.near import nearly
 from tests.vectors.registry import Case, kind
@@ -55,14 +57,50 @@ NOW = 1_767_225_600.0
 def answer_eligibility(case: Case) -> Given:
     method = _METHODS[case["input"]["method"]]
     facts = node_facts(case["input"])
-    if why := why_not_candidate(facts, method):
+    why = why_not_candidate(facts, method)
+    refusal = why or why_not_method(facts, method)
+    if is_planned_for(method, facts):
+        in_cluster = planned_reason(case["input"])
+        assert in_cluster == (refusal and refusal.reason), f"in a cluster the planner says {in_cluster}"
+    if why is not None:
         return {"candidate": False, "should_disrupt": None, "reason": str(why.reason)}
-    refusal = why_not_method(facts, method)
     return {
         "candidate": True,
         "should_disrupt": refusal is None,
         "reason": None if refusal is None else str(refusal.reason),
     }
+
+
+def is_planned_for(method: DisruptionMethod, facts: EligibilityFacts) -> bool:
+    """Empty nodes are asked about emptiness and others about consolidation; drift is Karpenter's alone. What
+    a pool sells is learnt from its nodes, too, and who is nominated or kept as a buffer from pods: a cluster
+    with such a node holds more than the vector says."""
+    planned = DisruptionMethod.EMPTINESS if facts.empty else DisruptionMethod.CONSOLIDATION
+    return method is planned and facts.pool_sells and not facts.buffer_pods and not facts.nominated
+
+
+def planned_reason(given: Given) -> ConsolidationReason | None:
+    pods = [pod_object(each, f"p{index}") for index, each in enumerate(given.get("pods") or ())]
+    for pod, asked in zip(pods, given.get("pods") or (), strict=True):
+        if (age := asked.get("age_seconds")) is not None:
+            pod["status"]["startTime"] = rfc3339(BUILT_AT - age)
+        pod["spec"] |= {"nodeName": eligibility_cluster.NODE, "containers": [{"name": "c"}]}
+    lacking = [
+        label
+        for name, label in (
+            ("nodepool_label", NODEPOOL),
+            ("instance_type", INSTANCE_TYPE),
+            ("capacity_type", CAPACITY_TYPE),
+            ("zone", ZONE),
+        )
+        if lacks(given["node"], name)
+    ]
+    return eligibility_cluster.reason_in_cluster(
+        given,
+        pods,
+        [budget_object(each) for each in given.get("pdbs") or ()],
+        lacking=lacking,
+    )
 
 
 def node_facts(given: Given) -> EligibilityFacts:
@@ -125,23 +163,18 @@ def lacks(node: Given, name: str) -> bool:
 
 
 def disruption_budget(given: Given) -> CompiledPdb:
+    return budget_of(decode(budget_object(given), PodDisruptionBudget))
+
+
+def budget_object(given: Given) -> dict[str, Any]:
     wanted = given["matches"]
     labels = dict.fromkeys([wanted] if isinstance(wanted, str) else wanted, "yes")
-    return budget_of(
-        decode(
-            {
-                "metadata": {"name": "-".join(labels) or "all", "namespace": "default"},
-                "spec": {
-                    "selector": {"matchLabels": labels},
-                    "unhealthyPodEvictionPolicy": given.get(
-                        "unhealthy_pod_eviction_policy", "IfHealthyBudget"
-                    ),
-                },
-                "status": {"disruptionsAllowed": given["disruptions_allowed"]},
-            },
-            PodDisruptionBudget,
-        )
-    )
+    policy = given.get("unhealthy_pod_eviction_policy", "IfHealthyBudget")
+    return {
+        "metadata": {"name": "-".join(labels) or "all", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}, "unhealthyPodEvictionPolicy": policy},
+        "status": {"disruptionsAllowed": given["disruptions_allowed"]},
+    }
 
 
 def held(pods: list[tuple[Pod, float | None]], found: list[CompiledPdb]) -> tuple[str, str]:
