@@ -88,7 +88,7 @@ fuzz: setup-dev ## look for hostile inputs: make fuzz [SECONDS=60], for each rea
 	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60)
 
 mutate: setup-dev ## plant mistakes in decision code: make mutate [PATHS=...] [SAMPLE=150] [SEED=1]
-	@$(BIN)/python tools/mutate.py $(PATHS) --sample $(or $(SAMPLE),150) --seed $(or $(SEED),1)
+	@$(BIN)/python -m tools.mutate $(PATHS) --sample $(or $(SAMPLE),150) --seed $(or $(SEED),1)
 
 release: setup-dev ## build everything that is published into dist/ and verify it: make release [TAG=v0.1.0]
 	@$(BIN)/python tools/release.py $(if $(TAG),--tag "$(TAG)")

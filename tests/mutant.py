@@ -39,6 +39,7 @@ if _module:
     sys.meta_path.insert(0, _Changed(_module, _file))
 
 _seconds: dict[str, float] = {}
+_failed: set[str] = set()
 _shortened: dict[str, float] = {}  # how many times as many examples a property has
 # Which lines a property reaches is seen in its first examples, and tracing makes each of them slow.
 _RECORDED_EXAMPLES = 15
@@ -71,9 +72,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _seconds[report.nodeid] = _seconds.get(report.nodeid, 0.0) + report.duration
+    if report.failed:
+        _failed.add(report.nodeid)
 
 
 def pytest_sessionfinish() -> None:
     if "KARPOOL_SECONDS" in os.environ:
         seconds = {test: spent * _shortened.get(test, 1.0) for test, spent in _seconds.items()}
+        seconds |= dict.fromkeys(_failed, -1.0)
         Path(os.environ["KARPOOL_SECONDS"]).write_text(json.dumps(seconds))

@@ -1,6 +1,6 @@
 """Plant plausible mistakes in decision code, and see whether a test notices.
 
-    python tools/mutate.py [PATH ...] [--sample 150] [--seed 1] [--workers 2] [--refresh]
+    python -m tools.mutate [PATH ...] [--sample 150] [--seed 1] [--workers 2] [--refresh]
 
 A mutant is one small change: another comparison, `and` for `or`, a bound off by one, a branch that is never
 taken. Decorators and named limits of a module decide nothing and stay as they are. Only tests that reach the
@@ -14,8 +14,10 @@ the goal are killed.
 """
 
 import argparse
-import ast
+import contextlib
+import gc
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -24,13 +26,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import FrameType, FunctionType
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+import pytest
+from tools.mutants import ROOT, Mutant, changed_functions, is_generated, mutants_of
+
 STATE = ROOT / ".mutation"
 EQUIVALENT = ROOT / "tests/equivalent_mutants.json"
 DEFAULT_PATHS = tuple(
@@ -61,6 +66,7 @@ TESTS_OF = {
     "model": "model vectors packing",
 }
 GOAL = 0.9
+FAILED = -1.0  # instead of seconds: a test that fails without a mistake notices none
 TEST_SECONDS = 20  # of one mutant, as they were recorded: a run without tracing takes about half of that
 # Exit codes of pytest: all passed, some failed, a module could not even be imported.
 # And killed by the limit of processor time: a mutant that makes its tests run on is noticed.
@@ -72,130 +78,13 @@ _VERDICTS = {
     128 + signal.SIGXCPU: "killed",
 }
 PROCESSOR_SECONDS = 120  # several times what its tests take, and a busy machine kills no mutant
-LIMIT_FROM = 10  # a named number of a module from here on is a limit or a weight: one more is no mistake
-WAITING_SECONDS = 1800  # then nobody knows
+WAITING_SECONDS = 300  # for one test: it hangs, on a busy machine too
 
+_TIMEOUT = ("--timeout", str(WAITING_SECONDS))
 _PYTEST = (
     *("-p", "tests.mutant", "-q", "-m", "not long"),
     *("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist"),
 )
-_COMPARISONS = {
-    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
-    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
-}  # fmt: skip
-_ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.FloorDiv: "*", ast.Div: "*", ast.BitAnd: "|"}
-_CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum"}
-
-
-Change = tuple[str, ast.expr | ast.stmt, tuple[int, int], str]  # scope, node, what is replaced, by what
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """`id` names the place by function and order, so that it survives changes elsewhere in the file."""
-
-    id: str
-    file: str
-    line: int
-    start: int  # offsets in the text
-    end: int
-    text: str
-
-    def applied(self, source: str) -> str:
-        return source[: self.start] + self.text + source[self.end :]
-
-
-def mutants_of(path: Path) -> list[Mutant]:
-    source = path.read_text()
-    tree = ast.parse(source)
-    name = str(path.relative_to(ROOT))
-    offsets = [0]
-    for line in source.splitlines(keepends=True):
-        offsets.append(offsets[-1] + len(line))
-    lines = source.splitlines(keepends=True)
-    found: list[Mutant] = []
-    seen: dict[str, int] = {}
-
-    def offset(line: int, column: int) -> int:
-        return offsets[line - 1] + len(lines[line - 1].encode()[:column].decode())
-
-    for scope, node, span, text in _changes(tree, source, offset):
-        start, end = span
-        before = " ".join(source[start:end].split())
-        key = f"{name}:{scope}:{before} -> {' '.join(text.split())}"
-        seen[key] = seen.get(key, 0) + 1
-        found.append(Mutant(f"{key} #{seen[key]}", name, node.lineno, start, end, text))
-    return found
-
-
-def _is_generated(file: Path) -> bool:
-    return file.stem.endswith(("_pb2", "_pb2_grpc"))
-
-
-def _changes(tree: ast.Module, source: str, offset: Callable[[int, int], int]) -> Iterator[Change]:
-    def span(node: ast.expr | ast.stmt) -> tuple[int, int]:
-        return offset(node.lineno, node.col_offset), offset(node.end_lineno or 0, node.end_col_offset or 0)
-
-    def between(left: ast.expr, right: ast.expr) -> tuple[int, int]:
-        return span(left)[1], span(right)[0]
-
-    def visit(node: ast.AST, scope: str) -> Iterator[Change]:
-        inner = scope
-        described: list[ast.expr] = []
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            inner = f"{scope}.{node.name}"
-            described = node.decorator_list
-        match node:
-            case ast.Compare(ops=[operator]) if type(operator) in _COMPARISONS:
-                gap = between(node.left, node.comparators[0])
-                if "(" not in source[slice(*gap)] and ")" not in source[slice(*gap)]:
-                    yield scope, node, gap, f" {_COMPARISONS[type(operator)]} "
-            case ast.BoolOp():
-                word, other = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-                gap = between(node.values[0], node.values[1])
-                text = source[slice(*gap)]
-                if text.count(word) == 1:
-                    yield scope, node, gap, text.replace(word, other)
-            case ast.UnaryOp(op=ast.Not()):
-                yield scope, node, span(node), source[slice(*span(node.operand))]
-            case ast.BinOp() if type(node.op) in _ARITHMETIC and not _is_text(node):
-                gap = between(node.left, node.right)
-                if "(" not in source[slice(*gap)] and ")" not in source[slice(*gap)]:
-                    yield scope, node, gap, f" {_ARITHMETIC[type(node.op)]} "
-            case ast.Constant(value=bool() as value):
-                yield scope, node, span(node), str(not value)
-            case ast.Constant(value=int() as value) if abs(value) < (2**31 if scope else LIMIT_FROM):
-                yield scope, node, span(node), str(value + 1)
-            case ast.Call(func=ast.Name(id=called)) if called in _CALLS:
-                yield scope, node, span(node.func), _CALLS[called]
-            case ast.If() if node.orelse == [] or not isinstance(node.orelse[0], ast.If):
-                yield scope, node, span(node.test), "False"
-            case ast.Continue():
-                yield scope, node, span(node), "break"
-            case ast.Break():
-                yield scope, node, span(node), "continue"
-            case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
-                yield scope, node, span(value), "None"
-        for child in ast.iter_child_nodes(node):
-            if child in described or (isinstance(child, ast.AnnAssign) and child.value is None):
-                continue
-            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-                continue  # a docstring
-            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-                continue
-            yield from visit(child, inner)
-
-    yield from visit(tree, "")
-
-
-def _is_text(node: ast.BinOp) -> bool:
-    """Joining texts and types is no arithmetic."""
-    sides = (node.left, node.right)
-    return isinstance(node.op, ast.BitOr) or any(
-        isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and isinstance(side.value, str))
-        for side in sides
-    )
-
 
 # Which tests reach a line
 
@@ -219,6 +108,8 @@ class Reach:
         cases: dict[str, int] = {}
         ordered: list[tuple[int, float, str]] = []
         for seconds, test in sorted((self.seconds.get(test, 1.0), test) for test in tests):
+            if seconds == FAILED:
+                continue
             function = test.partition("[")[0]
             cases[function] = cases.get(function, 0) + 1
             ordered.append((cases[function], seconds, test))
@@ -339,40 +230,76 @@ class Result:
         return self.id.partition(":")[0]
 
 
-def judged(mutant: Mutant, tests: Sequence[str], digest: str, of_tests: str) -> Result:
-    started = time.monotonic()
-    if not tests:
-        return Result(mutant.id, "unreached", 0.0, digest, of_tests)
-    changed = STATE / f"mutant.{hashlib.sha256(mutant.id.encode()).hexdigest()[:16]}.py"
+class PreparedProcess:
+    """Everything is imported once; each mutant is planted in a copy of the process.
+
+    A mistake that matters when modules are imported is planted in a new process."""
+
+    def __init__(self, tests: Iterable[str]) -> None:
+        sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+        sys.dont_write_bytecode = True
+        os.chdir(ROOT)
+        self._ran_on_import: set[tuple[str, str, int]] = set()
+        sys.setprofile(self._note)
+        for module in ["tests.conftest", *sorted({test.partition(".py::")[0] for test in tests})]:
+            with contextlib.suppress(Exception):  # its tests then fail to be collected, mutant or not
+                importlib.import_module(module.replace("/", "."))
+        sys.setprofile(None)
+        gc.collect()
+        gc.freeze()
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            code = frame.f_code
+            self._ran_on_import.add((code.co_filename, code.co_qualname, code.co_firstlineno))
+
+    def run(self, arguments: Sequence[str], mutant: Mutant | None, witness: Path) -> int:
+        """The number of the copy; `witness` is where it writes which test failed."""
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 3
+        try:
+            silence = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(silence, stream)
+            _limit_work()
+            if mutant is not None and not self._planted(mutant):
+                _run_anew(arguments, mutant)
+            code = int(pytest.main(["--assert=plain", *arguments], plugins=[Witness(witness)]))
+        finally:
+            os._exit(code)
+
+    def _planted(self, mutant: Mutant) -> bool:
+        functions = changed_functions(mutant, (ROOT / mutant.file).read_text())
+        file = str(ROOT / mutant.file)
+        if functions is None or any((file, *place) in self._ran_on_import for place in functions):
+            return False
+        gc.unfreeze()
+        for function in gc.get_objects():
+            if isinstance(function, FunctionType) and function.__code__.co_filename == file:
+                place = function.__code__.co_qualname, function.__code__.co_firstlineno
+                if place in functions:
+                    function.__code__ = functions[place]
+        return True
+
+
+class Witness:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            with self._path.open("a") as file:
+                file.write(report.nodeid + "\n")
+
+
+def _run_anew(arguments: Sequence[str], mutant: Mutant) -> None:
+    changed = STATE / f"mutant.{_digest(mutant.id.encode())}.py"
     changed.write_text(mutant.applied((ROOT / mutant.file).read_text()))
     module = mutant.file.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        *_PYTEST,
-        "-x",
-        "--timeout",
-        str(WAITING_SECONDS // 6),
-        *tests,
-    ]
     environment = _environment() | {"KARPOOL_MUTANT": f"{module}={changed}"}
-    try:
-        done = subprocess.run(  # noqa: S603 - our own tests
-            command,
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            timeout=WAITING_SECONDS,
-            check=False,
-            preexec_fn=_limit_work,
-        )
-        verdict = _VERDICTS.get(done.returncode, "broken")
-    except subprocess.TimeoutExpired:
-        verdict = "broken"
-    finally:
-        changed.unlink(missing_ok=True)
-    return Result(mutant.id, verdict, round(time.monotonic() - started, 1), digest, of_tests)
+    os.execve(sys.executable, [sys.executable, "-m", "pytest", *arguments], environment)  # noqa: S606
 
 
 def _limit_work() -> None:
@@ -396,7 +323,7 @@ def main() -> int:
     paths = [path.resolve() for path in options.paths]
     files = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py")))
     reach = reached(paths, refresh=options.refresh, workers=options.workers)
-    mutants = [mutant for file in files if not _is_generated(file) for mutant in mutants_of(file)]
+    mutants = [mutant for file in files if not is_generated(file) for mutant in mutants_of(file)]
     if options.sample and options.sample < len(mutants):
         mutants = random.Random(options.seed).sample(mutants, options.sample)  # noqa: S311
     equivalent = json.loads(EQUIVALENT.read_text()) if EQUIVALENT.exists() else {}
@@ -412,22 +339,66 @@ def _judge_all(mutants: Sequence[Mutant], reach: Reach, workers: int) -> list[Re
     lines = log.read_text().splitlines() if log.exists() else []
     earlier = {result.id: result for result in (Result(**json.loads(line)) for line in lines)}
     digests = {file: _digest((ROOT / file).read_bytes()) for file in {mutant.file for mutant in mutants}}
-
-    def judge(mutant: Mutant) -> Result:
-        tests, digest = reach.tests_of(mutant), digests[mutant.file]
-        of_tests = reach.digest_of(tests)
+    results: dict[str, Result] = {}
+    waiting: dict[str, tuple[Mutant, list[str]]] = {}
+    for mutant in mutants:
+        tests = reach.tests_of(mutant)
+        fresh = Result(mutant.id, "unreached", 0.0, digests[mutant.file], reach.digest_of(tests))
         before = earlier.get(mutant.id)
-        if before is not None and before.digest == digest and (before.killed or before.tests == of_tests):
-            return before
-        result = judged(mutant, tests, digest, of_tests)
+        if (
+            before is not None
+            and before.digest == fresh.digest
+            and (before.killed or before.tests == fresh.tests)
+        ):
+            results[mutant.id] = before
+        else:
+            results[mutant.id] = fresh
+            if tests:
+                waiting[mutant.id] = mutant, tests
+    if not waiting:
+        return list(results.values())
+    prepared = PreparedProcess(test for _, tests in waiting.values() for test in tests)
+    for mutant, verdict, seconds in _verdicts(prepared, waiting.values(), workers):
+        result = replace(results[mutant.id], verdict=verdict, seconds=seconds)
+        results[mutant.id] = result
         with log.open("a") as file:
             file.write(json.dumps(asdict(result)) + "\n")
         where, change = f"{mutant.file}:{mutant.line}", mutant.id.rpartition(":")[2]
         say(f"{result.verdict:9} {result.seconds:5.1f} s  {where}  {change}")
-        return result
+    return list(results.values())
 
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(judge, mutants))
+
+def _verdicts(
+    prepared: PreparedProcess, work: Iterable[tuple[Mutant, list[str]]], workers: int
+) -> Iterator[tuple[Mutant, str, float]]:
+    """Some copies at a time. A test that also fails without the mistake is no witness of it."""
+    todo = list(reversed(list(work)))
+    running: dict[int, tuple[Mutant, float, Path]] = {}
+    sound: dict[str, bool] = {}
+    while todo or running:
+        while todo and len(running) < workers:
+            mutant, tests = todo.pop()
+            witness = STATE / f"witness.{_digest(mutant.id.encode())}"
+            witness.unlink(missing_ok=True)
+            pid = prepared.run([*_PYTEST, "-x", *_TIMEOUT, *tests], mutant, witness)
+            running[pid] = mutant, time.monotonic(), witness
+        pid, status = os.wait3(0)[:2]
+        if pid not in running:
+            continue
+        mutant, started, witness = running.pop(pid)
+        verdict = _VERDICTS.get(os.waitstatus_to_exitcode(status), "broken")
+        if verdict == "killed" and witness.exists():
+            [test] = witness.read_text().splitlines()[:1]
+            if test not in sound:
+                sound[test] = _passes(prepared, test)
+            verdict = "killed" if sound[test] else "broken"
+        witness.unlink(missing_ok=True)
+        yield mutant, verdict, round(time.monotonic() - started, 1)
+
+
+def _passes(prepared: PreparedProcess, test: str) -> bool:
+    pid = prepared.run([*_PYTEST, *_TIMEOUT, test], None, STATE / "witness.none")
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def _report(results: Sequence[Result], *, skipped: int) -> int:
