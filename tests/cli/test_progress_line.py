@@ -6,10 +6,15 @@ from threading import Event
 import pytest
 
 from karpool.cli.cluster_source import list_cluster
+from karpool.cli.inspect import plan
 from karpool.cli.output import progress_line
 from karpool.cli.output.progress_line import BAR, ProgressLine, working
 from karpool.cluster.cluster import Cluster
-from karpool.consolidation.view import ASPECTS
+from karpool.consolidation.methods.method import SearchProgress
+from karpool.consolidation.planning.planner import plan_consolidation
+from karpool.consolidation.view import ASPECTS, view_of
+from karpool.provisioning.market_file import market_of
+from tests.consolidation.cluster_objects import flat, node, pod, pool
 from tests.dashboard.fleets import clusters_of, nodes_and_pods
 
 
@@ -120,3 +125,32 @@ async def test_reading_a_cluster_says_how_many_there_are(monkeypatch: pytest.Mon
         "reading east: 20 nodes",
         "reading east: 30 nodes",
     ]
+
+
+def test_work_that_cannot_say_how_far_it_is_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Drawn()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr(progress_line, "QUIET_SECONDS", 0.0)
+
+    with working("searching", looking=lambda: "looked at 7 of 9"):
+        assert stream.drawn.wait(20), "nothing was drawn beside the work"
+
+    assert "0:00  looked at 7 of 9" in stream.getvalue()
+
+
+def test_a_search_says_how_many_candidates_it_looked_at_and_what_is_saved() -> None:
+    pods = (pod(f"on-{number}", f"node-{number}", cpu="300m") for number in range(12))
+    objects = flat(pool(), *(node(f"node-{number}") for number in range(12)), *pods)
+    cluster = Cluster(ASPECTS, market=market_of(None, "us-east-1"))
+    cluster.load(objects, 0.0)
+    progress = SearchProgress()
+    before = plan.said(progress, 12, 5.0)
+    found = plan_consolidation(view_of(cluster.snapshot(0.0), 0.0), progress=progress)
+
+    assert before == "searching among 12 nodes; 5 s at most"
+    assert progress.passes > 1
+    assert 0 < progress.looked_at <= progress.candidates <= 12
+    assert progress.savings_per_hour == pytest.approx(found.savings_per_hour, rel=0.2)
+    assert plan.said(progress, 12, None).startswith(
+        f"looked at {progress.looked_at} of {progress.candidates} candidate"
+    )

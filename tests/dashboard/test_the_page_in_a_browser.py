@@ -4,88 +4,48 @@ Needs Chromium (Debian: `apt-get install chromium`); without it these say that t
 KARPOOL_SCREENSHOTS=DIR every view is kept there as a picture; in CI (`CI` is set) in build/screenshots.
 """
 
-import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from karpool.dashboard.api.list_views import ShownFile
 from karpool.dashboard.pages.collector import CollectorSettings
-from karpool.dashboard.server.app import ServedDashboard, dashboard
+from karpool.dashboard.server.app import dashboard
 from karpool.kube.clock import RealClock
 from karpool.kube.transport.prometheus import PrometheusServer
 from karpool.model.kubernetes.api_resources import EVENTS, NODES
-from tests.dashboard.chromium import DESK, PHONE, Browser, Failed, Tab, browser, executable
+from tests.dashboard.browser_page import (
+    ACCESSIBILITY,
+    HERE,
+    LIVE,
+    OPENED,
+    SCREENS,
+    VIEWS,
+    Shown,
+    in_chromium,
+    keep_picture,
+    shows,
+)
+from tests.dashboard.chromium import DESK, Browser, Failed
 from tests.dashboard.fleets import (
     HOSTILE,
     HOSTILE_IMAGE,
     answers_for_people,
     clusters_of,
     event,
-    large,
     merged,
     something_of_everything,
     with_hostile_names,
 )
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(executable() is None, reason="did not run: there is no chromium to run it in"),
-]
-HERE = Path(__file__).parent
-ACCESSIBILITY = (HERE / "accessibility.js").read_text(encoding="utf-8")
-PICTURES = os.environ.get("KARPOOL_SCREENSHOTS", "build/screenshots" if os.environ.get("CI") else "")
-VIEWS = (
-    "fleet",
-    "nodes",
-    "waiting",
-    "gpus",
-    "consolidation",
-    "placements",
-    "promises",
-    "scale-ups",
-    "events",
-    "time",
-)
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), in_chromium]
 AXE = (HERE / "axe" / "axe.min.js").read_text(encoding="utf-8")
 # Of Deque's axe-core: what is serious or critical, with the first place where it is.
 SERIOUS = """axe.run(document, { resultTypes: ["violations"] }).then((found) => found.violations
   .filter((rule) => ["serious", "critical"].includes(rule.impact))
   .map((rule) => `${rule.id}: ${rule.nodes.length} times, first ${rule.nodes[0].html.slice(0, 200)} `
     + rule.nodes[0].failureSummary))"""
-JUDGED = ("fleet", "placements", "promises", "scale-ups", "consolidation", "events")
-TABLET = {"width": 820, "height": 1100, "deviceScaleFactor": 1, "mobile": False}
-SCREENS = {
-    "light": (DESK, False),
-    "dark": (DESK, True),
-    "phone": (PHONE, False),
-    "phone-dark": (PHONE, True),
-    "tablet": (TABLET, False),
-}
-
-
-class Shown:
-    """A fleet, its dashboard, and how to look at it."""
-
-    def __init__(self, page: ServedDashboard, clusters, chromium: Browser) -> None:
-        self.page, self.clusters, self.chromium = page, clusters, chromium
-
-    async def tab(self, view: str = "fleet", screen: str = "light") -> Tab:
-        tab = await self.chromium.tab()
-        size, dark = SCREENS[screen]
-        await tab.screen(size, dark=dark)
-        await tab.open(f"{self.page.url}#/{view}")
-        await shows(tab, view)
-        return tab
-
-
-async def shows(tab: Tab, view: str) -> None:
-    await tab.until(f"document.getElementById('main').dataset.shown === '{view}' && {LIVE}")
-
-
 FAULTS = """(() => {
   const add = (tag, text, look = {}) => {
     const made = document.createElement(tag);
@@ -100,43 +60,6 @@ FAULTS = """(() => {
   add("button", "x", { width: "9px", height: "9px", minHeight: "0" });
   add("div", "wide", { width: "3000px" });
 })()"""
-REFUSED = "[...document.querySelectorAll('#why-body > p.badge.bad')].map((each) => each.innerText).join()"
-LIVE = "document.getElementById('live').dataset.state === 'live' && document.querySelector('#glance .fact')"
-OPENED = "document.querySelector('#why[open]') && document.getElementById('why-body').innerText !== 'Asking…'"
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    async with browser() as found:
-        yield found
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def small(chromium: Browser) -> AsyncIterator[Shown]:
-    async with clusters_of(something_of_everything(RealClock().now())) as clusters:
-        clients = {name: cluster.client("dashboard") for name, cluster in clusters.items()}
-        async with dashboard(clients) as page:
-            yield Shown(page, clusters, chromium)
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def answering(chromium: Browser) -> AsyncIterator[Shown]:
-    """With waiting pods, GPUs and moves beside everything else."""
-    now = RealClock().now()
-    fleet = something_of_everything(now)
-    fleet["east"] = merged(fleet["east"], answers_for_people(now)["east"])
-    async with clusters_of(fleet) as clusters:
-        clients = {name: cluster.client("dashboard") for name, cluster in clusters.items()}
-        async with dashboard(clients) as page:
-            yield Shown(page, clusters, chromium)
-
-
-async def keep_picture(tab: Tab, name: str) -> None:
-    if PICTURES:
-        content = await tab.screenshot()
-        folder = HERE.parents[1] / PICTURES  # an absolute one stays what it is
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.png").write_bytes(content)
 
 
 @pytest.mark.long
@@ -162,41 +85,6 @@ async def test_the_judge_of_others_sees_what_is_wrong(small: Shown) -> None:
 
     found = " ".join(await tab.evaluate(SERIOUS))
     assert "button-name" in found and "image-alt" in found and "color-contrast" in found
-
-
-async def opened_why(tab: Tab, why: str) -> str:
-    await tab.evaluate(f"location.hash = {why!r}")
-    await tab.until(OPENED)
-    assert not await tab.evaluate(REFUSED), why
-    text: str = await tab.evaluate("document.getElementById('why-body').innerText")
-    return text
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("link", "says"),
-    [
-        ("#/fleet?why=cluster/east", "What fills it"),
-        ("#/fleet?why=cluster/east", "What could be launched"),
-        ("#/fleet?why=cluster/west", "not watched"),
-        ("#/fleet?why=pool/east/general", "could be launched"),
-        ("#/nodes?why=node/east/ip-10-0-0-5", "What it says of itself"),
-        ("#/waiting?why=pod/east/team/stuck-0", "What would have to change"),
-        ("#/waiting?why=pod/east/team/trainer", "it is on node gpu-a"),
-        ("#/gpus?why=gpu/east/gpu-a/gpu-a-gpu-3", "team/trainer"),
-        ("#/placements?why=placement/default/search-deployment", "What was decided then"),
-        ("#/placements?why=placement/default/search-deployment", "What would be decided now"),
-        ("#/events?why=event/east/Pod%2520team%252Ftoo-big/FailedScheduling", "Pod team/too-big now"),
-        ("#/fleet?why=fact/price", "per hour for"),
-        ("#/fleet?why=nonsense/x", "no answer of the kind"),
-        ("#/consolidation?why=made/east/nothing", "not there any more"),
-    ],
-)
-async def test_why_has_a_link_and_an_answer(answering: Shown, link: str, says: str) -> None:
-    tab = await answering.tab()
-
-    assert says in await opened_why(tab, link)
-    assert tab.messages == []
 
 
 @pytest.mark.long
@@ -361,27 +249,6 @@ async def test_keyboard_alone_is_enough(small: Shown) -> None:
     assert await tab.evaluate("document.activeElement.getAttribute('aria-label')") == second
 
 
-@pytest.mark.long
-async def test_everything_says_why(small: Shown) -> None:
-    tab = await small.tab()
-    for number in range(await tab.evaluate("document.querySelectorAll('#glance .fact').length")):
-        await tab.evaluate(f"document.querySelectorAll('#glance .fact')[{number}].click()")
-        await tab.until(OPENED)
-        assert await tab.evaluate("document.querySelectorAll('#why-body dd, #why-body li').length"), number
-        await tab.evaluate("document.getElementById('why').close()")
-    for view in JUDGED:
-        await tab.evaluate(f"location.hash = '#/{view}'")
-        await shows(tab, view)
-        buttons = await tab.until("document.querySelectorAll('main button.why').length")
-        for number in range(min(buttons, 4)):
-            await tab.evaluate(f"document.querySelectorAll('main button.why')[{number}].click()")
-            await tab.until(OPENED)
-            said = await tab.evaluate("document.getElementById('why-body').innerText")
-            assert len(said) > 20, (view, number)
-            assert not await tab.evaluate(REFUSED), (view, number)
-            await tab.evaluate("document.getElementById('why').close()")
-
-
 async def test_the_judge_of_accessibility_sees_what_is_wrong(small: Shown) -> None:
     tab = await small.tab()
     await tab.evaluate(FAULTS)
@@ -490,52 +357,3 @@ async def test_a_file_is_called_a_file_and_what_prometheus_lacks_is_said(small: 
         await tab.until(
             "document.querySelector('main p.badge.warn')?.innerText.includes('Prometheus does not tell')"
         )
-
-
-@pytest.mark.long
-async def test_two_thousand_nodes_stay_usable(chromium: Browser) -> None:
-    async with AsyncExitStack() as stack:
-        clusters = await stack.enter_async_context(clusters_of(large(2000)))
-        page = await stack.enter_async_context(dashboard({"east": clusters["east"].client("dashboard")}))
-        shown = Shown(page, clusters, chromium)
-        tab = await shown.tab()
-        await tab.until("document.querySelectorAll('.cell').length === 2000")
-        await keep_picture(tab, "two-thousand-nodes")
-        assert await tab.evaluate(ACCESSIBILITY) == []
-        # One element for each node, and one tab stop for each pool.
-        assert await tab.evaluate("document.querySelectorAll('main *').length") < 2200
-        assert await tab.evaluate("document.querySelectorAll('.cell[tabindex=\"0\"]').length") == 2
-
-        await tab.evaluate("document.querySelector('.cell[tabindex=\"0\"]').focus()")
-        await tab.press("End")
-        assert await tab.evaluate("document.activeElement === document.activeElement.parentElement.lastChild")
-
-        await tab.evaluate(
-            "(() => { const find = document.getElementById('find'); find.value = 'ip-10-0-7-24';"
-            " find.dispatchEvent(new Event('input')); })()"
-        )
-        assert await tab.evaluate("document.querySelectorAll('.cell:not(.other)').length") == 11
-
-        await scrolled_rows_are_forgotten(tab)
-        await tab.screen(PHONE)
-        assert await tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert tab.messages == []
-
-
-async def scrolled_rows_are_forgotten(tab: Tab) -> None:
-    """Only rows that are seen are drawn; those far away are asked for again when somebody comes back."""
-
-    def asked() -> int:
-        return sum("/nodes?" in url and "offset=0&" in url for url in tab.requested)
-
-    await tab.evaluate("location.hash = '#/nodes'")
-    first = "document.querySelector('main tbody tr b')?.innerText"
-    await shows(tab, "nodes")
-    top = await tab.until(first)
-    before = asked()
-    assert await tab.evaluate("document.querySelectorAll('main tbody tr').length") < 60
-    await tab.evaluate("document.querySelector('.tall').scrollTop = 1e9")
-    await tab.until(f"{first} && {first} !== {top!r}")
-    await tab.evaluate("document.querySelector('.tall').scrollTop = 0")
-    await tab.until(f"{first} === {top!r}")
-    assert asked() == before + 1

@@ -21,6 +21,7 @@ from karpool.model import durations
 from karpool.model.kubernetes.times import rfc3339
 
 _NODES_SHOWN = 3
+_LEAST = 5e-5  # dollars: less is nothing in four places
 
 
 def to_json(record: MoveRecord, cost: float | None = None, saved: float | None = None) -> dict[str, Any]:
@@ -66,9 +67,9 @@ def moves_listing(records: Iterable[MoveRecord], now: float, cluster: str = "") 
     measured = [record for record in done if record.realised is not None]
     predicted = sum(move_record.move.savings_per_hour for move_record in measured)
     realised = sum(record.realised or 0.0 for record in measured)
-    sums = f"${realised:.4f} of ${predicted:.4f} per hour came true"
+    sums = f"${realised:z.4f} of ${predicted:z.4f} per hour came true"
     spent = sum(cost or 0.0 for cost in costs.values())
-    paid = f"; ${spent:.4f} was paid for new nodes while they saved nothing" if spent else ""
+    paid = f"; ${spent:z.4f} was paid for new nodes while they saved nothing" if spent else ""
     saved = saved_by_all(listed, now)
     where = f" in {cluster}" if cluster else ""
     return Listing(
@@ -92,7 +93,8 @@ def moves_listing(records: Iterable[MoveRecord], now: float, cluster: str = "") 
         {**({"cluster": cluster} if cluster else {}), "savedDollars": saved},
         [
             f"{pluralize(len(done), 'move')} done{where}: {sums}{paid}",
-            f"up to now the bill is ${saved:.4f} lower than without these moves",
+            f"up to now the bill is ${abs(saved):.4f} {'higher' if saved < -_LEAST else 'lower'} than without"
+            " these moves",
         ],
         f"no moves{where}",
     )
@@ -125,9 +127,9 @@ def _row(record: MoveRecord, now: float, dollars: Iterable[float | None]) -> lis
         str(move.kind),
         nodes,
         "-" if move.score is None else f"{move.score:.2f}",
-        f"{move.savings_per_hour:.4f}",
-        "-" if record.realised is None else f"{record.realised:.4f}",
-        *("-" if amount is None else f"{amount:.4f}" for amount in dollars),
+        f"{move.savings_per_hour:z.4f}",
+        "-" if record.realised is None else f"{record.realised:z.4f}",
+        *("-" if amount is None else f"{amount:z.4f}" for amount in dollars),
         str(record.disturbed or move.disturbed),
         str(record.redisturbed),
     ]

@@ -17,6 +17,7 @@ from karpool.cli.output.text import columns, emit, machine, note, pluralize, pri
 from karpool.cluster.cluster import Cluster
 from karpool.consolidation.bound.certificate import certified
 from karpool.consolidation.execution.stop_switch import StopSwitch
+from karpool.consolidation.methods.method import SearchProgress
 from karpool.consolidation.planning.comparison import PlanAlternative, label_of, overrides
 from karpool.consolidation.planning.device_freeing import DeviceFreeing, free_devices
 from karpool.consolidation.planning.plan import ConsolidationPlan
@@ -112,10 +113,21 @@ def planned(planned_cluster: PlannedCluster, settings: PlanSettings) -> Consolid
         return clock.monotonic() - start
 
     view, now = planned_cluster.view, planned_cluster.now
-    nodes = pluralize(len(view.machines), "node")
-    with working(f"searching among {nodes}, for {settings.deadline_seconds:g} s at most"):
-        plan = plan_consolidation(view, settings, now, elapsed=elapsed)
+    progress = SearchProgress()
+    with working("searching", looking=lambda: said(progress, len(view.machines), settings.deadline_seconds)):
+        plan = plan_consolidation(view, settings, now, elapsed=elapsed, progress=progress)
         return certified(plan, view, settings, now, elapsed=elapsed)
+
+
+def said(progress: SearchProgress, nodes: int, deadline_seconds: float | None) -> str:
+    """How far a search is, the most telling first: a narrow terminal cuts the end."""
+    most = f"; {deadline_seconds:g} s at most" if deadline_seconds is not None else ""
+    if not progress.passes:
+        return f"searching among {pluralize(nodes, 'node')}{most}"
+    return (
+        f"looked at {progress.looked_at:,} of {pluralize(progress.candidates, 'candidate')},"
+        f" saves ${progress.savings_per_hour:,.2f} per hour so far; pass {progress.passes}{most}"
+    )
 
 
 async def load_planned_cluster(

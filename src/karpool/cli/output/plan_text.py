@@ -278,7 +278,7 @@ def share(plan: ConsolidationPlan) -> str:
 
 def money(amount_: float) -> str:
     """Small amounts keep three places, so that a cheap node does not look free."""
-    return f"{amount_:,.3f}" if abs(amount_) < 100 else f"{amount_:,.0f}"
+    return f"{amount_:z,.3f}" if abs(amount_) < 100 else f"{amount_:,.0f}"
 
 
 def amount(number: int) -> str:

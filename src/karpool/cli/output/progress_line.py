@@ -76,9 +76,10 @@ class ProgressLine:
 
 
 @contextmanager
-def working(what: str, total: int = 0) -> Iterator[ProgressLine]:
+def working(what: str, total: int = 0, *, looking: Callable[[], str] | None = None) -> Iterator[ProgressLine]:
     """On stderr, where that is a terminal: what is being done, how far it is and for how long, as soon as it
-    takes longer than a moment. Time goes on in it whatever the work does."""
+    takes longer than a moment. Time goes on in it whatever the work does. `looking` says how far work is that
+    does not say so itself."""
     line = ProgressLine(sys.stderr, total, printable(what))
     if not line.is_live:
         yield line
@@ -90,7 +91,10 @@ def working(what: str, total: int = 0) -> Iterator[ProgressLine]:
         wait = QUIET_SECONDS
         while not ended.wait(wait):
             line.is_live, wait = True, _TICK_SECONDS
-            line.draw()
+            if looking is not None:
+                line.begins(looking())
+            else:
+                line.draw()
 
     ticking = Thread(target=tick, name="progress", daemon=True)
     ticking.start()

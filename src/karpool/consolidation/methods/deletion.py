@@ -27,6 +27,7 @@ class Deletion:
             if deadline.is_over:
                 result.not_looked_at += (rest for rest in rows[number:] if not state.receives[rest])
                 return
+            deadline.progress.looks_at(number, len(rows), result)
             if state.receives[row]:
                 continue
             with state.trial():

@@ -26,11 +26,42 @@ from karpool.model.infeasible import Infeasible
 CENT = 1e-9
 
 
-class PlanDeadline:
-    """Says when it is time to stop; never without a deadline."""
+@dataclass(slots=True)
+class SearchProgress:
+    """How far a search is, for whoever looks on from another thread. Candidates are gone through several
+    times, in another order or by another method: `passes` counts that."""
 
-    def __init__(self, elapsed: Callable[[], float] | None, deadline_seconds: float | None) -> None:
+    passes: int = 0
+    looked_at: int = 0
+    candidates: int = 0  # of this pass
+    saved_before: float = 0.0  # per hour, by the best of the passes before
+    _result: "SearchResult | None" = None
+
+    def looks_at(self, number: int, candidates: int, result: "SearchResult") -> None:
+        """At the candidate of this number, from 0 on."""
+        if not number:
+            self.saved_before = self.savings_per_hour
+            self.passes += 1
+        self.looked_at, self.candidates, self._result = number + 1, candidates, result
+
+    @property
+    def savings_per_hour(self) -> float:
+        """What the best of the passes saves so far."""
+        saved = self._result.savings if self._result is not None else 0.0
+        return max(self.saved_before, saved)
+
+
+class PlanDeadline:
+    """Says when it is time to stop; never without a deadline. `progress` is told what is looked at."""
+
+    def __init__(
+        self,
+        elapsed: Callable[[], float] | None,
+        deadline_seconds: float | None,
+        progress: SearchProgress | None = None,
+    ) -> None:
         self._elapsed, self._deadline_seconds = elapsed, deadline_seconds
+        self.progress = progress or SearchProgress()
 
     @property
     def is_over(self) -> bool:

@@ -40,10 +40,11 @@ class Replacement:
 
     def compute_moves(self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult) -> None:
         state = self._state
-        for row in rows:
+        for number, row in enumerate(rows):
             if deadline.is_over:
                 result.not_looked_at.append(row)
                 continue
+            deadline.progress.looks_at(number, len(rows), result)
             if state.receives[row] or state.gone[row]:
                 continue
             if infeasible := self._why_hopeless(row):

@@ -12,7 +12,7 @@ from math import fsum
 
 from karpool.cluster.market.fleet_bill import FleetBill
 from karpool.consolidation.fingerprint import fingerprint
-from karpool.consolidation.methods.method import PlanDeadline, SearchResult
+from karpool.consolidation.methods.method import PlanDeadline, SearchProgress, SearchResult
 from karpool.consolidation.methods.purchase import launch_types
 from karpool.consolidation.methods.replacement import pods_shown
 from karpool.consolidation.planning.plan import (
@@ -61,9 +61,11 @@ def plan_consolidation(
     now: float = 0.0,
     *,
     elapsed: Callable[[], float] | None = None,
+    progress: SearchProgress | None = None,
 ) -> ConsolidationPlan:
-    """`elapsed` are seconds since planning began, for `settings.deadline_seconds`."""
-    return Planner(view, settings, now, elapsed).plan()
+    """`elapsed` are seconds since planning began, for `settings.deadline_seconds`; `progress` is told how far
+    it is."""
+    return Planner(view, settings, now, elapsed, progress=progress).plan()
 
 
 def totals_of(view: ClusterView) -> dict[str, PoolTotals]:
@@ -100,10 +102,11 @@ class Planner:
         judged: CandidateNodes | None = None,
         permitted: DisruptionAllowance | None = None,
         last: LastSearch | None = None,
+        progress: SearchProgress | None = None,
     ) -> None:
         """`last`: the search of a view with the same shapes, pools, offerings, daemons and limits."""
         self.view, self.settings, self.now, self._last = view, settings, now, last
-        self._timer = PlanDeadline(elapsed, settings.deadline_seconds)
+        self._timer = PlanDeadline(elapsed, settings.deadline_seconds, progress)
         self.judged = find_candidates(view, settings, now) if judged is None else judged
         self.totals = totals_of(view)
         self.permission = permitted or permission_now(view, self.judged, settings, now)

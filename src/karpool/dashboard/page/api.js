@@ -1,6 +1,6 @@
 // Asking the server: answers as JSON, and a stream of version numbers that says what to ask for again.
 
-import { cleaned } from "./clean.js";
+import { cleaned, needsCleaning } from "./clean.js";
 
 const KEY = "karpool-token";
 
@@ -34,11 +34,25 @@ export function address(path, asked = {}) {
 
 export const path = (...parts) => parts.map(encodeURIComponent).join("/");
 
-export async function get(path) {
+const flying = new Map(); // questions that are being asked
+
+// Parts of the page that ask the same share one answer, if they have `seen` the same state of the server.
+export function get(path, seen = "") {
+  const question = `${seen} ${path}`;
+  if (!flying.has(question)) flying.set(question, ask(path).finally(() => flying.delete(question)));
+  return flying.get(question);
+}
+
+async function ask(path) {
   const answer = await fetch(`/api/v1/${path}`, { headers: headers() });
-  const body = await answer.json().catch(() => ({ detail: `the server answered ${answer.status}` }));
+  const text = await answer.text();
+  const body = readJson(text) ?? { detail: `the server answered ${answer.status}` };
   if (!answer.ok) throw new Refused(answer.status, cleaned(body.detail));
-  return cleaned(body);
+  return needsCleaning(text) ? cleaned(body) : body;
+}
+
+function readJson(text) {
+  try { return JSON.parse(text); } catch { return null; }
 }
 
 // Follow for ever; a stream that ends is opened again, later and later.

@@ -2,54 +2,70 @@
 
 import { change, href, useAddress, whyOf } from "./address.js";
 import { follow, setToken, takeToken } from "./api.js";
-import * as clusters from "./clusters.js";
-import * as consolidation from "./consolidation.js";
-import * as events from "./events.js";
 import { count, money, percent } from "./format.js";
-import * as gpus from "./gpus.js";
-import * as nodes from "./nodes.js";
 import { reasons } from "./parts.js";
-import * as placements from "./placements.js";
-import * as promises from "./promises.js";
-import * as scaleUps from "./scale-ups.js";
 import { Search } from "./search.js";
-import { set, state, useAnswer, useStore } from "./store.js";
-import * as time from "./time.js";
-import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
-import * as waiting from "./waiting.js";
-import { WhyContent } from "./why.js";
+import { failed, set, state, useAnswer, useStore } from "./store.js";
+import { html, render, useEffect, useLayoutEffect, useState } from "./vendor/preact-htm.js";
+import { firstPage } from "./virtual-table.js";
 
-const VIEWS = { fleet: clusters, nodes, waiting, gpus, consolidation, placements, promises, "scale-ups": scaleUps, events, time };
+// By the name in the address: the title, and the file, which is read when somebody first looks at the view.
+const VIEWS = {
+  fleet: ["Clusters", "./clusters.js"],
+  nodes: ["Nodes", "./nodes.js"],
+  waiting: ["Waiting", "./waiting.js"],
+  gpus: ["GPUs", "./gpus.js"],
+  consolidation: ["Moves & plan", "./consolidation.js"],
+  placements: ["Placements", "./placements.js"],
+  promises: ["Promises", "./promises.js"],
+  "scale-ups": ["Scale-ups", "./scale-ups.js"],
+  events: ["Events", "./events.js"],
+  time: ["Time", "./time.js"],
+};
+const WHY = "./why.js";
 const main = document.getElementById("main");
 const dialog = document.getElementById("why");
 const viewOf = (name) => (VIEWS[name] ? name : "fleet");
 
+const loaded = new Map(); // modules by their file
+
+// What a file exports; undefined until it was read, and for as long as nobody wants it.
+function useModule(file, isWanted = true) {
+  const [, turn] = useState(0);
+  useLayoutEffect(() => {
+    if (!isWanted || loaded.has(file)) return;
+    import(file).then((module) => { loaded.set(file, module); turn((number) => number + 1); }, failed);
+  }, [file, isWanted]);
+  return loaded.get(file);
+}
+
 function Nav() {
   const name = viewOf(useAddress().view);
   useEffect(() => document.querySelector('#nav a[aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "nearest" }), [name]);
-  return Object.entries(VIEWS).map(([key, view]) => html`<li><a href=${href(key)} data-name=${key} aria-current=${key === name ? "page" : undefined}>${view.title}</a></li>`);
+  return Object.entries(VIEWS).map(([key, [title]]) => html`<li><a href=${href(key)} data-name=${key} aria-current=${key === name ? "page" : undefined}>${title}</a></li>`);
 }
 
 let opened = null;
 
 function Main() {
   const name = viewOf(useAddress().view);
+  const [title, file] = VIEWS[name];
+  const module = useModule(file);
   if (opened !== name) delete main.dataset.shown;
   useEffect(() => {
-    document.title = `${VIEWS[name].title} · Karpool`;
+    document.title = `${title} · Karpool`;
     if (opened !== null && opened !== name) {
       main.focus({ preventScroll: true });
       scrollTo(0, 0);
-      document.getElementById("announcer").textContent = VIEWS[name].title;
+      document.getElementById("announcer").textContent = title;
     }
     opened = name;
   }, [name]);
-  const { View } = VIEWS[name];
-  return html`<${View} key=${name} />`;
+  return module && html`<${module.View} key=${name} />`;
 }
 
 function Glance() {
-  const { data } = useAnswer("clusters?limit=0", ["fleet", "promises"]);
+  const { data } = useAnswer(firstPage("clusters"), ["fleet", "promises"]);
   useEffect(() => { if (data) set({ file: data.file }); }, [data?.file?.name]);
   if (!data) return null;
   const cpu = data.amounts.cpu;
@@ -82,10 +98,12 @@ function Live() {
 
 function Dialog() {
   const { locked } = useStore();
+  const { asked } = useAddress();
+  const module = useModule(WHY, Boolean(asked.why));
   const [token, setText] = useState("");
   useEffect(() => { if (locked && !dialog.open) dialog.showModal(); }, [locked]);
   const use = () => { setToken(token.trim()); location.reload(); };
-  return html`<${WhyContent} locked=${locked} />${locked && html`<header><h2 id="why-title">A token is needed</h2></header><div id="why-body">
+  return html`${module ? html`<${module.WhyContent} locked=${locked} />` : !locked && html`<h2 id="why-title">Why?</h2>`}${locked && html`<header><h2 id="why-title">A token is needed</h2></header><div id="why-body">
     ${reasons(["this dashboard is not on loopback, so that it asks who you are", "whoever started it was shown a link with the token, or gave it with --token-file"])}
     <label class="field" for="token">Token<input id="token" type="password" autocomplete="off" onInput=${(event) => setText(event.target.value)} onKeyDown=${(event) => { if (event.key === "Enter") use(); }} /></label>
     <button type="button" onClick=${use}>Use it</button></div>`}`;

@@ -3,6 +3,11 @@
 
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 
+// Whether some text of a JSON document would be changed: most documents are spared the walk through all they hold.
+const SUSPECT = /\\[bfrtu]|[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/u;
+
+export const needsCleaning = (json) => SUSPECT.test(json);
+
 export const clean = (text) => String(text).replace(UNSEEN, (each) => (each === "\n" ? each : "\uFFFD"));
 
 export function cleaned(value) {

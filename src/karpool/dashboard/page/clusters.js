@@ -6,9 +6,8 @@ import { amount, count, plural, price, resourceName } from "./format.js";
 import { Badge, Bar, Choose, Find, Heading, roving, Share, Why } from "./parts.js";
 import { useAnswer, useShown } from "./store.js";
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
-import { VirtualTable } from "./virtual-table.js";
+import { firstPage, VirtualTable } from "./virtual-table.js";
 
-export const title = "Clusters";
 const AREAS = ["fleet", "promises"];
 const OPEN_MAX = 6; // clusters that are open without being asked for; of more, people open what they want
 const CELLS_MAX = 3000; // nodes of one cluster that are drawn one by one
@@ -16,14 +15,14 @@ const CELLS_MAX = 3000; // nodes of one cluster that are drawn one by one
 const share = (row, resource) => (row.amounts[resource]?.allocatable ? row.amounts[resource].requested / row.amounts[resource].allocatable : null);
 
 const COLUMNS = [
-  { name: "Cluster", sort: "name", cell: (row) => html`${row.nodes ? html`<a href=${href("fleet", { ...read().asked, open: row.name })} title=${`${row.name} on the map`}><b>${row.name}</b></a>` : html`<b>${row.name}</b>`} ${badges(row)}` },
+  { name: "Cluster", sort: "name", share: 3, cell: (row) => html`${row.nodes ? html`<a href=${href("fleet", { ...read().asked, open: row.name })} title=${`${row.name} on the map`}><b>${row.name}</b></a>` : html`<b>${row.name}</b>`} ${badges(row)}` },
   { name: "Region", sort: "region", cell: (row) => row.region || "–" },
   { name: "Nodes", sort: "nodes", number: true, cell: (row) => (row.watched ? html`<a href=${href("nodes", { cluster: row.name })}>${count(row.nodes)}</a>` : "–") },
   { name: "Pods", sort: "pods", number: true, cell: (row) => count(row.pods) },
   { name: "Waiting", sort: "waiting", number: true, cell: (row) => (row.pending ? html`<a href=${href("waiting", { cluster: row.name })}>${count(row.pending)}</a>` : "0") },
-  { name: "CPU", sort: "cpu", number: true, cell: (row) => html`<${Share} share=${share(row, "cpu")} about="CPU requested" />` },
-  { name: "Memory", sort: "memory", number: true, cell: (row) => html`<${Share} share=${share(row, "memory")} about="memory requested" />` },
-  { name: "Per hour", sort: "price", number: true, cell: (row) => (row.nodes ? price(row).replace(" per hour", "") : "–") },
+  { name: "CPU", sort: "cpu", number: true, share: 1.6, cell: (row) => html`<${Share} share=${share(row, "cpu")} about="CPU requested" />` },
+  { name: "Memory", sort: "memory", number: true, share: 1.6, cell: (row) => html`<${Share} share=${share(row, "memory")} about="memory requested" />` },
+  { name: "Per hour", sort: "price", number: true, share: 1.6, cell: (row) => (row.nodes ? price(row).replace(" per hour", "") : "–") },
   { name: "Why", cell: (row) => html`<${Why} about=${`cluster ${row.name}`} of=${["cluster", row.name]} />` },
 ];
 
@@ -31,11 +30,11 @@ export function View() {
   const { asked } = useAddress();
   const [typed, setTyped] = useState(null);
   const words = (typed ?? asked.q ?? "").trim().toLowerCase();
-  const { data } = useAnswer(address("clusters", { sort: asked.sort, limit: 500 }), AREAS);
+  const { data } = useAnswer(asked.open ? address("clusters", { sort: asked.sort, limit: 500 }) : firstPage("clusters", { sort: asked.sort }), AREAS);
   const [drawn, setDrawn] = useState([]);
   const resource = asked.resource ?? "cpu";
   const names = Object.keys(data?.amounts ?? { cpu: 0 });
-  const few = data && data.items.filter((each) => each.watched && each.nodes).length <= OPEN_MAX;
+  const few = data && data.total <= data.items.length && data.items.filter((each) => each.watched && each.nodes).length <= OPEN_MAX;
   // Of many clusters only those are on the map that somebody opened; the table has them all.
   const shown = (data?.items ?? []).filter((row) => few || asked.open?.split(",").includes(row.name));
   const isOpen = (row) => row.nodes > 0 && (asked.open ? asked.open.split(",").includes(row.name) : few);
@@ -44,7 +43,7 @@ export function View() {
   return html`<${Heading} title="Clusters" lead="Every small bar on the map is a node, filled by what its pods ask for; hatched it is cordoned, faded it is leaving, red it is not ready. Choose one, with the mouse or with Tab and the arrow keys, to see what is on it and why it stays or goes.">
       <${Choose} id="resource" name="resource" label="Bars show" first="cpu" options=${names.map((name) => [name, resourceName(name)])} />
       <${Find} id="find" label="Find" placeholder="cluster, pool, node, type or zone" onType=${setTyped} /></${Heading}>
-    ${data && data.total > 1 && html`<${VirtualTable} caption="Clusters" path="clusters" asked=${{ q: asked.q, sort: asked.sort }} areas=${AREAS} columns=${COLUMNS} itemKey=${(row) => row.name} none="No cluster is known." />`}
+    ${data?.total !== 1 && html`<${VirtualTable} caption="Clusters" path="clusters" asked=${{ q: asked.q, sort: asked.sort }} areas=${AREAS} columns=${COLUMNS} itemKey=${(row) => row.name} none="No cluster is known." />`}
     ${shown.map((row) => html`<${Cluster} key=${row.name} row=${row} resource=${resource} words=${words} opened=${few} open=${isOpen(row)} onDrawn=${onDrawn} />`)}`;
 }
 

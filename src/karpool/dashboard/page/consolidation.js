@@ -10,20 +10,19 @@ import { useAnswer, useShown, useWidth } from "./store.js";
 import { html, useState } from "./vendor/preact-htm.js";
 import { VirtualTable } from "./virtual-table.js";
 
-export const title = "Moves & plan";
 const ALL_MAX = 6; // clusters that are planned without being chosen: each costs the server up to a second
 const PHASES = { Done: "good", RolledBack: "bad", Rejected: "warn" };
 const names = (row) => `${row.nodes.join(", ")}${row.nodesLeftOut ? ` and ${row.nodesLeftOut} more` : ""}`;
 const dollars = (value) => (value === null ? "not known" : money(value));
 
 const LEDGER = [
-  { name: "Move", sort: "kind", cell: (row) => html`<b>${row.kind}</b> <span title=${names(row)}>${names(row)}</span>` },
+  { name: "Move", sort: "kind", share: 2, cell: (row) => html`<b>${row.kind}</b> <span title=${names(row)}>${names(row)}</span>` },
   { name: "Phase", sort: "phase", cell: (row) => html`<${Badge} kind=${PHASES[row.phase] ?? "accent"}>${row.phase}</${Badge}>` },
   { name: "Cluster", sort: "cluster", cell: (row) => row.cluster },
-  { name: "Began", sort: "began", number: true, cell: (row) => ago(row.began) },
-  { name: "Predicted per hour", sort: "predicted", number: true, cell: (row) => money(row.predictedSavingsPerHour) },
-  { name: "Came true", sort: "realised", number: true, cell: (row) => dollars(row.realisedSavingsPerHour) },
-  { name: "Saved so far", number: true, cell: (row) => dollars(row.savedDollars) },
+  { name: "Began", sort: "began", number: true, share: 1.9, cell: (row) => ago(row.began) },
+  { name: "Predicted per hour", sort: "predicted", number: true, share: 1.9, cell: (row) => money(row.predictedSavingsPerHour) },
+  { name: "Came true", sort: "realised", number: true, share: 1.3, cell: (row) => dollars(row.realisedSavingsPerHour) },
+  { name: "Saved so far", number: true, share: 1.4, cell: (row) => dollars(row.savedDollars) },
   { name: "Pods", sort: "pods", number: true, cell: (row) => count(row.podsDisturbed) },
   { name: "Why", cell: (row) => html`<${Why} about=${`move ${row.name}`} of=${["made", row.cluster, row.name]} />` },
 ];

@@ -8,8 +8,6 @@ import { Badge, Choose, Empty, Find, Heading, Table, useMore, Why } from "./part
 import { useAnswer, useShown } from "./store.js";
 import { html, useRef, useState } from "./vendor/preact-htm.js";
 
-export const title = "Events";
-
 const COLUMNS = [
   { name: "When", cell: (event) => html`<span class="line">${clock(event.at)}</span>` },
   { name: "Type", cell: (event) => html`<${Badge} kind=${event.type === "Warning" ? "warn" : "accent"}>${event.type}</${Badge}>` },

@@ -8,8 +8,6 @@ import { useShown } from "./store.js";
 import { html, useState } from "./vendor/preact-htm.js";
 import { VirtualTable } from "./virtual-table.js";
 
-export const title = "GPUs";
-
 export const freeOf = (device) => {
   if (device.unstable) return "changing";
   if (device.freeUnits === null || device.holders.some((holder) => holder.memoryBytes)) return device.freeMemoryBytes === null ? "not told" : mebi(device.freeMemoryBytes);
@@ -19,13 +17,13 @@ export const freeOf = (device) => {
 export const holderText = (holder) => `${holder.pod}${holder.memoryBytes ? ` (${mebi(holder.memoryBytes)})` : holder.units > 1 ? ` (${holder.units} units)` : ""}`;
 
 const COLUMNS = [
-  { name: "Device", sort: "device", cell: (device) => html`<b title=${device.device}>${device.device}</b>` },
-  { name: "Node", sort: "node", cell: (device) => device.node },
+  { name: "Device", sort: "device", share: 1.3, cell: (device) => html`<b title=${device.device}>${device.device}</b>` },
+  { name: "Node", sort: "node", share: 1.3, cell: (device) => device.node },
   { name: "Cluster", sort: "cluster", cell: (device) => device.cluster },
-  { name: "Model", sort: "model", cell: (device) => html`${device.model || "unknown"} ${device.profile && html`<${Badge}>${device.profile}</${Badge}>`}` },
+  { name: "Model", sort: "model", share: 1.5, cell: (device) => html`${device.model || "unknown"} ${device.profile && html`<${Badge}>${device.profile}</${Badge}>`}` },
   { name: "Memory", sort: "memory", number: true, cell: (device) => (device.memoryBytes === null ? "not told" : mebi(device.memoryBytes)) },
   { name: "Free", sort: "free", number: true, cell: freeOf },
-  { name: "Held by", sort: "holders", cell: (device) => device.holders.slice(0, 3).map(holderText).join(", ") + (device.holders.length > 3 ? ` and ${device.holders.length - 3 + device.holdersLeftOut} more` : "") || html`<span class="soft">nobody</span>` },
+  { name: "Held by", sort: "holders", share: 1.8, cell: (device) => device.holders.slice(0, 3).map(holderText).join(", ") + (device.holders.length > 3 ? ` and ${device.holders.length - 3 + device.holdersLeftOut} more` : "") || html`<span class="soft">nobody</span>` },
   { name: "Why", cell: (device) => html`<${Why} about=${`device ${device.device}`} of=${["gpu", device.cluster, device.node, device.device]} />` },
 ];
 

@@ -8,20 +8,18 @@ import { html, useState } from "./vendor/preact-htm.js";
 import { VirtualTable } from "./virtual-table.js";
 import { ClusterChoice } from "./cluster-choice.js";
 
-export const title = "Nodes";
-
 const share = (node, resource) => (node.allocatable[resource] ? (node.requested[resource] ?? 0) / node.allocatable[resource] : null);
 const devices = (node) => Object.entries(node.allocatable).filter(([name]) => name.includes("/")).map(([name, units]) => amount(name, units)).join(", ");
 
 const COLUMNS = [
-  { name: "Node", sort: "name", cell: ({ node }) => html`<b title=${node.name}>${node.name}</b> ${state(node)}` },
-  { name: "Cluster", sort: "cluster", cell: ({ cluster }) => html`<a href=${href("fleet", { open: cluster })}>${cluster}</a>` },
-  { name: "Pool", sort: "pool", cell: ({ node }) => node.pool || "–" },
-  { name: "Type", sort: "type", cell: ({ node }) => [node.type || "unknown", node.capacityType].filter(Boolean).join(" · ") },
-  { name: "Zone", sort: "zone", cell: ({ node }) => node.zone || "–" },
-  { name: "CPU", sort: "cpu", number: true, cell: ({ node }) => html`<${Share} share=${share(node, "cpu")} about="CPU requested" />` },
-  { name: "Memory", sort: "memory", number: true, cell: ({ node }) => html`<${Share} share=${share(node, "memory")} about="memory requested" />` },
-  { name: "Devices", cell: ({ node }) => devices(node) || "–" },
+  { name: "Node", sort: "name", share: 2.1, cell: ({ node }) => html`<b title=${node.name}>${node.name}</b> ${state(node)}` },
+  { name: "Cluster", sort: "cluster", share: 0.95, cell: ({ cluster }) => html`<a href=${href("fleet", { open: cluster })}>${cluster}</a>` },
+  { name: "Pool", sort: "pool", share: 0.95, cell: ({ node }) => node.pool || "–" },
+  { name: "Type", sort: "type", share: 1.6, cell: ({ node }) => [node.type || "unknown", node.capacityType].filter(Boolean).join(" · ") },
+  { name: "Zone", sort: "zone", share: 1.1, cell: ({ node }) => node.zone || "–" },
+  { name: "CPU", sort: "cpu", number: true, share: 1.6, cell: ({ node }) => html`<${Share} share=${share(node, "cpu")} about="CPU requested" />` },
+  { name: "Memory", sort: "memory", number: true, share: 1.6, cell: ({ node }) => html`<${Share} share=${share(node, "memory")} about="memory requested" />` },
+  { name: "Devices", share: 0.8, cell: ({ node }) => devices(node) || "–" },
   { name: "Pods", sort: "pods", number: true, cell: ({ node }) => count(node.pods) },
   { name: "Per hour", sort: "price", number: true, cell: ({ node }) => (node.pricePerHour === undefined ? "unknown" : money(node.pricePerHour)) },
   { name: "Why", cell: ({ cluster, node }) => html`<${Why} about=${`node ${node.name}`} of=${["node", cluster, node.name]} />` },

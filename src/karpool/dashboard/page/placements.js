@@ -7,7 +7,6 @@ import { Badge, Empty, Find, Heading, Table, useMore, Why } from "./parts.js";
 import { useAnswer, useShown, useWidth } from "./store.js";
 import { html } from "./vendor/preact-htm.js";
 
-export const title = "Placements";
 export const KINDS = { placed: "good", failed: "bad", waiting: "warn", suspended: "", unreadable: "bad" };
 export const nameOf = (row) => (row.namespace ? `${row.namespace}/${row.name}` : row.name);
 

@@ -5,8 +5,6 @@ import { Empty, Fact, Heading, Table, useMore, Why } from "./parts.js";
 import { useAnswer, useShown, useTick } from "./store.js";
 import { html } from "./vendor/preact-htm.js";
 
-export const title = "Promises";
-
 const columns = (data) => {
   const passed = Math.max(0, now() - data.at);
   const left = (row) => Math.max(0, row.expiresInSeconds - passed);

@@ -5,7 +5,6 @@ import { Badge, Empty, Heading, Why } from "./parts.js";
 import { useAnswer, useShown, useTick } from "./store.js";
 import { html } from "./vendor/preact-htm.js";
 
-export const title = "Scale-ups";
 const KINDS = { Completed: "good", Ended: "good", Exhausted: "bad", Rejected: "bad", Backoff: "warn", Cancelled: "" };
 
 export function View() {

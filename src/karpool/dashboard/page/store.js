@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { serverTime } from "./format.js";
-import { useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 
 const PACE = 1000; // an answer is asked for at most once a second, however busy the fleet is
 const listeners = new Set();
@@ -35,29 +35,30 @@ export function failed(error) {
 export function useAnswer(address, areas) {
   const store = useStore();
   const [answer, setAnswer] = useState({ address: null, data: null, error: null });
-  const last = useRef(0);
+  const latest = useRef({ address: null, at: 0 }); // the question that was asked last
   const seen = stamp(areas);
-  useEffect(() => {
-    let wanted = true;
+  useEffect(() => () => { latest.current = null; }, []);
+  useLayoutEffect(() => {
+    if (address === null) return undefined;
     const ask = async () => {
-      last.current = Date.now();
+      const question = latest.current = { address, at: Date.now() };
       try {
-        const data = await get(address);
-        if (!wanted) return;
+        const data = await get(address, seen);
+        if (latest.current !== question) return;
         if (data.at) serverTime(data.at);
         if (store.trouble) set({ trouble: "" });
         setAnswer({ address, data, error: null });
       } catch (error) {
-        if (!wanted) return;
+        if (latest.current !== question) return;
         failed(error);
         setAnswer((before) => ({ address, data: before.address === address ? before.data : null, error }));
       }
     };
-    if (address === null) return undefined;
     // Another question: at once. The same one: not more often than the pace.
-    const wait = answer.address === address ? Math.max(0, last.current + PACE - Date.now()) : 0;
+    const wait = latest.current.address === address ? latest.current.at + PACE - Date.now() : 0;
+    if (wait <= 0) { ask(); return undefined; }
     const timer = setTimeout(ask, wait);
-    return () => { wanted = false; clearTimeout(timer); };
+    return () => clearTimeout(timer);
   }, [address, seen]);
   return answer;
 }

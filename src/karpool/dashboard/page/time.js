@@ -8,7 +8,6 @@ import { Choose, Heading } from "./parts.js";
 import { useAnswer, useShown, useWidth } from "./store.js";
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 
-export const title = "Time";
 const RANGES = [["hour", "the last hour"], ["day", "the last day"], ["month", "the last 30 days"]];
 const CHARTS = [
   ["Cost per hour", money, [["cost", "cost", "--s0"]]],

@@ -8,15 +8,13 @@ import { useShown } from "./store.js";
 import { html, useState } from "./vendor/preact-htm.js";
 import { VirtualTable } from "./virtual-table.js";
 
-export const title = "Waiting";
-
 const COLUMNS = [
-  { name: "Pod", sort: "name", cell: (pod) => html`<b title=${`${pod.namespace}/${pod.name}`}>${pod.namespace}/${pod.name}</b>` },
-  { name: "Of", sort: "workload", cell: (pod) => pod.workload || "–" },
+  { name: "Pod", sort: "name", share: 1.8, cell: (pod) => html`<b title=${`${pod.namespace}/${pod.name}`}>${pod.namespace}/${pod.name}</b>` },
+  { name: "Of", sort: "workload", share: 1.3, cell: (pod) => pod.workload || "–" },
   { name: "Cluster", sort: "cluster", cell: (pod) => pod.cluster },
-  { name: "Asks for", sort: "cpu", cell: (pod) => Object.entries(pod.requests).map(([name, units]) => amount(name, units)).join(", ") || "nothing" },
-  { name: "Main reason", sort: "reason", cell: (pod) => html`<span title=${pod.said}>${pod.reason}</span>` },
-  { name: "Waits", sort: "since", number: true, cell: (pod) => ago(pod.since) },
+  { name: "Asks for", sort: "cpu", share: 1.4, cell: (pod) => Object.entries(pod.requests).map(([name, units]) => amount(name, units)).join(", ") || "nothing" },
+  { name: "Main reason", sort: "reason", share: 2.5, cell: (pod) => html`<span title=${pod.said}>${pod.reason}</span>` },
+  { name: "Waits", sort: "since", number: true, share: 1.9, cell: (pod) => ago(pod.since) },
   { name: "Why", cell: (pod) => html`<${Why} about=${`pod ${pod.namespace}/${pod.name}`} of=${["pod", pod.cluster, pod.namespace, pod.name]} />` },
 ];
 

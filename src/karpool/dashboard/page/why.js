@@ -185,6 +185,10 @@ async function objectNow(kind, cluster, where) {
       const { cluster: row } = await get(path("clusters", cluster));
       const pool = row.pools.find((each) => each.name === where);
       if (pool) return [reasons(pool.why.length ? pool.why : ["it launches what pods need"])];
+    } else if (kind.endsWith("ResourceBinding")) {
+      const [name, namespace = ""] = where.split("/").reverse();
+      const found = await get(path("placements", namespace || "-", name));
+      return [html`<p class="row"><${Badge} kind=${KINDS[found.placement.state]}>${found.placement.state}</${Badge}><${Link} of=${["placement", namespace || "-", name]}>${where}</${Link}></p>`, reasons([found.verdict, found.why])];
     }
   } catch (error) {
     if (error.status !== 404) throw error;

@@ -5,6 +5,8 @@ from functools import cache
 from hashlib import blake2b
 from importlib import resources
 
+from karpool.dashboard.api.response_cache import CachedBody
+
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -15,9 +17,8 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    content: bytes
+    body: CachedBody
     content_type: str
-    tag: str
 
 
 @cache
@@ -32,5 +33,5 @@ def page_files() -> dict[str, PageFile]:
                 content = entry.read_bytes()
                 tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
                 path = "/" if entry.name == "index.html" else f"{prefix}{entry.name}"
-                files[path] = PageFile(content, _TYPES[suffix], tag)
+                files[path] = PageFile(CachedBody(content, tag), _TYPES[suffix])
     return files

@@ -119,7 +119,8 @@ class DashboardServer:
             if body is None:
                 named = " ".join(parameters.values())
                 return _problem(AccessDenied(404, "not found", f"there is no {named}; it may have just gone"))
-            return _json(request, body)
+            headers = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding, Authorization"}
+            return _sent(request, body, headers | {"Content-Type": "application/json"})
 
         return answer
 
@@ -186,16 +187,15 @@ async def _send(response: web.StreamResponse, text: str) -> None:
         await response.write(text.encode())
 
 
-def _json(request: web.Request, body: CachedBody) -> web.Response:
-    headers = {"ETag": body.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding, Authorization"}
+def _sent(request: web.Request, body: CachedBody, headers: dict[str, str]) -> web.Response:
+    """As little as the browser can do with: nothing if it has it, else as gzip where that is worth it."""
+    headers = headers | {"ETag": body.tag}
     if request.headers.get("If-None-Match") == body.tag:
         return web.Response(status=304, headers=headers)
     packed = body.packed() if "gzip" in request.headers.get("Accept-Encoding", "") else None
     if packed is not None:
         headers["Content-Encoding"] = "gzip"
-    return web.Response(
-        body=body.plain if packed is None else packed, content_type="application/json", headers=headers
-    )
+    return web.Response(body=body.plain if packed is None else packed, headers=headers)
 
 
 async def _openapi(request: web.Request) -> web.Response:
@@ -204,10 +204,8 @@ async def _openapi(request: web.Request) -> web.Response:
 
 def _page_handler(file: PageFile) -> Handler:
     async def page(request: web.Request) -> web.StreamResponse:
-        headers = {"ETag": file.tag, "Cache-Control": "no-cache"}
-        if request.headers.get("If-None-Match") == file.tag:
-            return web.Response(status=304, headers=headers)
-        return web.Response(body=file.content, headers={**headers, "Content-Type": file.content_type})
+        headers = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        return _sent(request, file.body, headers | {"Content-Type": file.content_type})
 
     return page
 
