@@ -22,7 +22,7 @@ SAYS = {
     "held": ("): ",),
     "placement": ("What was decided then", "What would be decided now"),
     "promise": ("What it holds",),
-    "scale-up": ("Node 1",),
+    "scale-up": ("attempt",),
     "event": (" said so ", " now"),
     "fact": ("east",),
 }

@@ -161,7 +161,7 @@ function useSlots(keys) {
 // An element that gets another place among its neighbours would lose the focus.
 function useKeptFocus(place) {
   const focused = place.current?.contains(document.activeElement) ? document.activeElement : null;
-  useLayoutEffect(() => { if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true }); });
+  useLayoutEffect(() => { if (focused?.isConnected && document.activeElement === document.body) focused.focus({ preventScroll: true }); });
 }
 
 // Columns are as wide as they are told, so that nothing is measured while rows pass by: at least so many rem, and of
