@@ -149,8 +149,10 @@ class LaunchFailures:
         history = self._of(pool)
         history.succeeded = max(history.succeeded, at)
         if offer is not None:
-            offering = self._offers.setdefault(offer, _Offering())
-            if at <= offering.succeeded:
+            offering = self._offers.get(offer)
+            if offering is None:
+                offering = self._offers[offer] = _Offering()
+            elif at <= offering.succeeded:
                 return  # most claims of an offering say what another said
             offering.succeeded = at
             for wider in _wider(offer):
@@ -269,7 +271,10 @@ class LaunchFailures:
         return NEVER < until <= now
 
     def _of(self, pool: str) -> _Pool:
-        return self._pools.setdefault(pool, _Pool())
+        history = self._pools.get(pool)
+        if history is None:
+            history = self._pools[pool] = _Pool()
+        return history
 
     def _forget_oldest(self) -> None:
         by_age = sorted(self._offers, key=lambda offer: self._offers[offer].fault.at)

@@ -11,6 +11,7 @@ one region, and a cluster may have several. What has no price is said, with what
 import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 import structlog
@@ -127,9 +128,10 @@ class Market:
     def learn(self, source: Node | NodeClaim) -> None:
         labels = source.labels
         said_by = RegionSource.NODE if isinstance(source, Node) else RegionSource.NODECLAIM
+        region = region_of(labels, source.provider_id)
         if self._may_learn_region(said_by):
-            self._place(region_of(labels, source.provider_id), said_by)
-        if (pool := labels.get(NODEPOOL, "")) and (region := region_of(labels, source.provider_id)):
+            self._place(region, said_by)
+        if region and (pool := labels.get(NODEPOOL, "")):
             before = self._regions_of_nodes.get(pool, frozenset())
             if region not in before:
                 self._regions_of_nodes[pool] = before | {region}
@@ -142,7 +144,7 @@ class Market:
             labels.get(REGION, ""),
         )
         # One node of a kind says it all, except that one may still be without its devices.
-        catalogue = self._catalogue_in(region_of(labels, source.provider_id))
+        catalogue = self._catalogue_in(region)
         listed = key[0] in catalogue.types and not catalogue.is_learnt(key[0])
         if not key[0] or (listed and key in self._seen):
             return
@@ -389,12 +391,15 @@ def region_of(labels: Labels | Mapping[str, str], provider_id: str = "") -> str:
     """The region that labels name, or whose zone they or the address of the machine name; else empty."""
     if region := labels.get(REGION, ""):
         return region
-    for zone in (labels.get(ZONE, ""), _zone_in(provider_id)):
-        if named := _ZONE_NAME.fullmatch(zone):
-            return str(named[named.lastindex or 0])
-    return ""
+    return _region_of_zone(labels.get(ZONE, "")) or _region_of_zone(_zone_in(provider_id))
 
 
 def _zone_in(provider_id: str) -> str:
     address = _PROVIDER_ID_ZONE.fullmatch(provider_id)
     return address[1] if address else ""
+
+
+@lru_cache(maxsize=1024)  # Thousands of nodes are in a few zones.
+def _region_of_zone(zone: str) -> str:
+    named = _ZONE_NAME.fullmatch(zone)
+    return named[named.lastindex or 0] if named else ""

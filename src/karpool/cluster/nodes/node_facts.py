@@ -6,7 +6,7 @@ is initialised: afterwards the node says what it is.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -31,7 +31,7 @@ _SHARED_MAX = 10_000
 _Value = TypeVar("_Value", bound=Hashable)
 
 
-class NodeCondition(NamedTuple):
+class NodeCondition(msgspec.Struct, frozen=True, gc=False):
     """A condition without its times: a heartbeat is no news."""
 
     type: str
