@@ -160,7 +160,7 @@ def document(**changes):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        pytest.param(b"", "must hold one plan", id="empty"),
+        pytest.param(b"", "must hold one document", id="empty"),
         pytest.param(b"[1]", "is no ConsolidationPlan", id="a list"),
         pytest.param(b"{:::", "neither JSON nor YAML", id="not data"),
         pytest.param(document(kind="Pod"), "is no ConsolidationPlan", id="another kind"),

@@ -23,6 +23,7 @@ import structlog
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import AlreadyExists, ApiUnreachable, Conflict, KubeError, LeadershipLost, NotFound
+from karpool.kube.first_done import first_done
 from karpool.kube.lease_timing import TIMING, LeaseTiming
 from karpool.kube.transport.rest import NEVER
 from karpool.model.kubernetes.api_resources import LEASES
@@ -301,13 +302,6 @@ async def lead(
 ) -> None:
     """Run `led` while holding the lease; return when asked to stop before the lease was ours. One that
     leads notices `stop` itself, and may finish."""
-    electing = asyncio.ensure_future(elector.run(led))
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((electing, stopping), return_when=asyncio.FIRST_COMPLETED)
+    async with first_done(elector.run(led), stop.wait()) as (electing, _):
         if electing.done() or elector.leading:
             await electing
-    finally:
-        for task in (electing, stopping):
-            task.cancel()
-        await asyncio.gather(electing, stopping, return_exceptions=True)

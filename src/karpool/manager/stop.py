@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Final, Literal, TypeVar
 
+from karpool.kube.first_done import first_done
+
 T = TypeVar("T")
 
 GRACE_SECONDS = 10.0  # a kubelet kills after thirty; a write takes one or two
@@ -31,27 +33,15 @@ class Stop(asyncio.Event):
 
     async def until(self, awaitable: Awaitable[T]) -> T | Literal[_Stopped.STOPPED]:
         """What it gives; or STOPPED when asked to stop before it ended; then it is cancelled."""
-        working, stopping = asyncio.ensure_future(awaitable), asyncio.ensure_future(self.wait())
-        try:
-            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        async with first_done(awaitable, self.wait()) as (working, _):
             return await working if working.done() else STOPPED
-        finally:
-            for task in (working, stopping):
-                task.cancel()
-            await asyncio.gather(working, stopping, return_exceptions=True)
 
     async def finish(
         self, work: Awaitable[None], close: Callable[[], None], *, grace_seconds: float = GRACE_SECONDS
     ) -> None:
         """Work; when asked to stop, `close` its queue and let what is under way finish within the grace."""
-        working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(self.wait())
-        try:
-            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        async with first_done(work, self.wait()) as (working, _):
             close()
             await asyncio.wait((working,), timeout=grace_seconds)
             if working.done():
                 await working
-        finally:
-            for task in (working, stopping):
-                task.cancel()
-            await asyncio.gather(working, stopping, return_exceptions=True)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import yaml
 
 SIZE_LIMIT = 64 * 1024 * 1024
@@ -101,6 +102,23 @@ def load_documents(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Iterator[Any
         raise UnusableYaml("holds a value that cannot be used") from None
     finally:
         loader.dispose()
+
+
+def json_or_yaml(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Any:
+    """The one document of a file that may be either. Raises UnusableYaml."""
+    if len(data) > size_limit:
+        raise UnusableYaml(f"is larger than {size_limit} bytes")
+    try:
+        return msgspec.json.decode(data)  # many times faster
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        documents = list(load_documents(data, size_limit=size_limit))
+    except UnusableYaml as error:
+        raise UnusableYaml(f"is neither JSON nor YAML: {error}") from None
+    if len(documents) != 1:
+        raise UnusableYaml(f"must hold one document, not {len(documents)}")
+    return documents[0]
 
 
 def _bound_nesting(data: bytes) -> None:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.policy.prices import HOURS_PER_MONTH
 from karpool.kube.bounded_input import read_bounded
@@ -109,16 +107,7 @@ def parse_plan(data: bytes, name: str = "plan") -> SavedPlan:
 
 
 def _decoded(data: bytes, name: str) -> Any:
-    if len(data) > SIZE_LIMIT:
-        raise Invalid(name, len(data), f"is larger than {SIZE_LIMIT} bytes")
     try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        pass
-    try:
-        documents = list(safe_yaml.load_documents(data))
+        return safe_yaml.json_or_yaml(data, size_limit=SIZE_LIMIT)
     except safe_yaml.UnusableYaml as error:
-        raise Invalid(name, "", f"is neither JSON nor YAML: {error}") from None
-    if len(documents) != 1:
-        raise Invalid(name, len(documents), "must hold one plan")
-    return documents[0]
+        raise Invalid(name, "", str(error)) from None

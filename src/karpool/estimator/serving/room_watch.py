@@ -16,6 +16,7 @@ from karpool.cluster.kinds import ClusterKind
 from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.snapshot import Snapshot
 from karpool.kube.clock import Clock
+from karpool.kube.first_done import first_done
 from karpool.model.karpenter.objects import CompiledPool
 
 HOLD_SECONDS = 30.0  # an answer is due by then, so that whoever went away is noticed
@@ -116,12 +117,7 @@ class RoomWatch:
         return max(GATHER_SECONDS, min(due, default=HOLD_SECONDS))
 
     async def _until(self, news: asyncio.Event, seconds: float) -> None:
-        tasks = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(news.wait())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        async with first_done(self._clock.sleep(seconds), news.wait()):
+            pass
         if news.is_set():
             await self._clock.sleep(GATHER_SECONDS)

@@ -218,16 +218,9 @@ def _decoded(data: bytes) -> Any:
     if len(text) > _FILE_MAX:
         raise Invalid("", f"{len(text)} bytes", "is larger than 64 MiB")
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        documents = list(safe_yaml.load_documents(text, size_limit=_FILE_MAX))
+        return safe_yaml.json_or_yaml(text, size_limit=_FILE_MAX)
     except safe_yaml.UnusableYaml as error:
-        raise Invalid("", text[:40], f"is neither JSON nor YAML: {error}") from None
-    if len(documents) != 1:
-        raise Invalid("", text[:40], "must be one document")
-    return documents[0]
+        raise Invalid("", text[:40], str(error)) from None
 
 
 def _inflated(data: bytes) -> bytes:

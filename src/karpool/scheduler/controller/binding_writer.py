@@ -27,6 +27,7 @@ from karpool.model.karmada.binding import Binding, BindingKey, TargetCluster, re
 from karpool.model.karmada.names import APPLIED_PLACEMENT
 from karpool.model.kubernetes.times import rfc3339
 from karpool.scheduler.cycle.decision import ScheduleReason, SchedulingDecision
+from karpool.scheduler.cycle.triggers import stripped
 
 log = structlog.get_logger(__name__)
 
@@ -132,16 +133,7 @@ def same_placement(text: str | None, placement: Mapping[str, Any]) -> bool:
         held = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return False
-    return bool(_pruned(held) == _pruned(placement))
-
-
-def _pruned(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        pruned = {name: _pruned(item) for name, item in value.items()}
-        return {name: item for name, item in pruned.items() if item not in (None, "", 0, False, {}, [])}
-    if isinstance(value, list):
-        return [_pruned(item) for item in value]
-    return value
+    return bool(stripped(held) == stripped(placement))
 
 
 def _of_version(binding: Binding, changed: Object) -> Object | None:

@@ -105,12 +105,12 @@ def placement_changed(binding: Binding) -> bool:
         return False
     name = binding.observing_affinity_name
     before, after = _term(applied, name), _term(now, name)
-    return not name or before is None or after is None or _stripped(before) != _stripped(after)
+    return not name or before is None or after is None or stripped(before) != stripped(after)
 
 
 def _differ(one: Mapping[str, Any], other: Mapping[str, Any], field: str) -> bool:
     first, second = one.get(field), other.get(field)
-    return first != second and _stripped(first) != _stripped(second)
+    return first != second and stripped(first) != stripped(second)
 
 
 def _term(placement: Mapping[str, Any], name: str) -> Any:
@@ -119,13 +119,13 @@ def _term(placement: Mapping[str, Any], name: str) -> Any:
     return next((e for e in entries if isinstance(e, dict) and e.get("affinityName") == name), None)
 
 
-def _stripped(value: Any, field: str = "") -> Any:
+def stripped(value: Any, field: str = "") -> Any:
     """Without what Go would leave out: absent, null, empty and zero are the same."""
     if isinstance(value, dict):
-        stripped = {key: _stripped(item, key) for key, item in value.items()}
-        return {key: item for key, item in stripped.items() if item is not None} or None
+        fields = {key: stripped(item, key) for key, item in value.items()}
+        return {key: item for key, item in fields.items() if item is not None} or None
     if isinstance(value, list):
-        return [_stripped(item) for item in value] or None
+        return [stripped(item) for item in value] or None
     if field == "tolerationSeconds":  # a pointer upstream: 0 is not absent
         return value
     return value or None

@@ -27,11 +27,9 @@ def replicas(
     models: bool = True,
 ) -> int:
     """How many replicas of one template fit; 0 when the cluster reports nothing."""
-    if summary is None:
-        return 0
     promised = _promised(assumed)
-    slots = summary.free(PODS) - promised.taken.get(PODS, 0)
-    if slots <= 0:
+    slots = _open_slots(summary, promised)
+    if summary is None or not slots:
         return 0
     if requirements is None:
         return min(slots, MANY)
@@ -52,11 +50,9 @@ def sets(
     models: bool = True,
 ) -> int:
     """How many complete sets of components fit."""
-    if summary is None:
-        return 0
     promised = _promised(assumed)
-    slots = summary.free(PODS) - promised.taken.get(PODS, 0)
-    if slots <= 0:
+    slots = _open_slots(summary, promised)
+    if summary is None or not slots:
         return 0
     parts = _parts(components)
     pods = sum(count for _, count in parts)
@@ -67,6 +63,10 @@ def sets(
     if not bound or not models or not summary.has_models:
         return bound
     return _filled(summary, promised).place_sets(parts, bound)
+
+
+def _open_slots(summary: ResourceSummary | None, promised: "PromisedTotals") -> int:
+    return 0 if summary is None else max(0, summary.free(PODS) - promised.taken.get(PODS, 0))
 
 
 class PromisedTotals:

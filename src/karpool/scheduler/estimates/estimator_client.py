@@ -7,7 +7,8 @@ decision. Whatever a server says is checked: only a number that can be true is o
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -356,24 +357,28 @@ async def _call(
         if value and value.isascii() and value.isprintable()
     )
     stub: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{service}/{method}")
-    try:
+    with estimator_errors():
         return await stub(data, metadata=metadata)
+
+
+@contextmanager
+def estimator_errors() -> Iterator[None]:
+    """What gRPC raises as EstimatorUnreachable, UnknownMethod or EstimatorRefused."""
+    try:
+        yield
     except grpc.aio.AioRpcError as error:
-        details = _printable(error.details() or "")
-        text = f"{error.code().name}: {details}" if details else error.code().name
-        if error.code() in NOBODY:
+        code, details = error.code(), (error.details() or "")[:_NOTE_MAX]
+        shown = "".join(character if character.isprintable() else " " for character in details)
+        text = f"{code.name}: {shown}" if shown else code.name
+        if code in NOBODY:
             raise EstimatorUnreachable(text) from None
-        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        if code is grpc.StatusCode.UNIMPLEMENTED:
             raise UnknownMethod(text) from None
         raise EstimatorRefused(f"refused: {text}") from None
-    except grpc.aio.UsageError as error:  # closed a moment ago
+    except (asyncio.InvalidStateError, grpc.aio.UsageError) as error:  # closed a moment ago
         raise EstimatorUnreachable(str(error)) from None
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         raise EstimatorUnreachable("the connection was closed") from None  # the library's way to say so
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text[:_NOTE_MAX])

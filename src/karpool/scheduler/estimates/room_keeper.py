@@ -6,7 +6,8 @@ on its own; one whose estimator is older, of another make or of another version 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import grpc
@@ -15,7 +16,12 @@ import structlog
 from karpool.kube.clock import Clock
 from karpool.model.errors import ModelError
 from karpool.rooms.room_change import PROTOCOL, RoomChangeReader, RoomChangeRefused, WorkloadKey
-from karpool.scheduler.estimates.estimator_client import NOBODY, EstimatorRefused, EstimatorUnreachable
+from karpool.scheduler.estimates.estimator_client import (
+    EstimatorRefused,
+    EstimatorUnreachable,
+    UnknownMethod,
+    estimator_errors,
+)
 from karpool.scheduler.estimates.local_rooms import LocalRooms
 from karpool.wire.proto import rooms_pb2 as pb
 from karpool.wire.requests import ROOMS
@@ -269,35 +275,22 @@ def _workload(workload: WorkloadKey) -> pb.FollowedWorkload:
 
 
 async def _read(call: _Call) -> pb.RoomFrame | None:
-    """None at the end. Raises EstimatorUnreachable, NotFollowable, MalformedMessage."""
-    try:
+    """None at the end. Raises what `_stream_errors` does, and MalformedMessage."""
+    with _stream_errors():
         data = await call.read()
-    except grpc.aio.AioRpcError as error:
-        raise _failure(error) from None
-    except grpc.aio.UsageError as error:  # closed a moment ago
-        raise EstimatorUnreachable(str(error)) from None
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise EstimatorUnreachable("the connection was closed") from None  # the library's way to say so
-    if data is grpc.aio.EOF:
-        return None
-    return parse(pb.RoomFrame, data)
+    return None if data is grpc.aio.EOF else parse(pb.RoomFrame, data)
 
 
 async def _written(call: _Call, message: pb.FollowRequest) -> None:
-    try:
+    with _stream_errors():
         await call.write(message.SerializeToString())
-    except grpc.aio.AioRpcError as error:
-        raise _failure(error) from None
-    except (asyncio.InvalidStateError, grpc.aio.UsageError) as error:
-        raise EstimatorUnreachable(str(error)) from None
 
 
-def _failure(error: grpc.aio.AioRpcError) -> Exception:
-    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return NotFollowable("its estimator has no rooms to follow")
-    details = "".join(letter if letter.isprintable() else " " for letter in (error.details() or "")[:200])
-    text = f"{error.code().name}: {details}"
-    return EstimatorUnreachable(text) if error.code() in NOBODY else EstimatorRefused(text)
+@contextmanager
+def _stream_errors() -> Iterator[None]:
+    """What gRPC raises as EstimatorUnreachable, EstimatorRefused or NotFollowable."""
+    try:
+        with estimator_errors():
+            yield
+    except UnknownMethod:
+        raise NotFollowable("its estimator has no rooms to follow") from None

@@ -22,6 +22,7 @@ from karpool.cluster.changes import PutDropSink
 from karpool.kube.api.decoding import Object
 from karpool.kube.errors import KubeError
 from karpool.kube.expiring import ExpiringSet
+from karpool.kube.first_done import first_done
 from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.manager.controller import Environment
@@ -209,15 +210,9 @@ class ClusterSummaryWriter:
         """Until the cluster is seen anew, or it is time to ask again."""
         seen = self._seen[name]
         seconds = until - self._clock.monotonic()
-        if seconds <= 0:
-            return
-        tasks = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(seen.wait())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        if seconds > 0:
+            async with first_done(self._clock.sleep(seconds), seen.wait()):
+                pass
 
     async def _ask(self, name: str) -> CapacitySummary | None:
         try:
