@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from karpool.kube.transport.transport import HttpRequest, Transport
+from karpool.kube.transport_interface import HttpRequest, Transport
 
 NAMESPACE = "side-by-side"
 _BASE = f"/api/v1/namespaces/{NAMESPACE}"

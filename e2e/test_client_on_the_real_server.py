@@ -20,7 +20,7 @@ from karpool.kube.api.client import Client
 from karpool.kube.config import kubeconfig
 from karpool.kube.errors import ApiUnreachable, Gone
 from karpool.kube.transport.http import HttpTransport
-from karpool.kube.transport.transport import HttpRequest, HttpResponse, StreamResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse, StreamResponse
 from karpool.kube.watch.informer import Informer
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, ListOptions
 from karpool.model.kubernetes.meta import WireObject

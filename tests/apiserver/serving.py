@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import ApiServer
 

@@ -65,7 +65,7 @@ async def test_apply_needs_a_manager_and_a_matching_object(client: Client) -> No
 
 
 async def test_yaml_is_read_without_its_traps(client: Client) -> None:
-    from karpool.kube.transport.transport import HttpRequest
+    from karpool.kube.transport_interface import HttpRequest
 
     async def send(raw: bytes) -> int:
         query = [("fieldManager", "one")]

@@ -78,7 +78,7 @@ async def test_bodies_that_cannot_be_created(client: Client, code: int, reason: 
     "raw", [b"", b"{", b"\xff\xfe", b'"\\ud800"', b"[" * 100_000, b'{"metadata":{"name":"a"},"data":1e999}']
 )
 async def test_bodies_that_are_not_json_are_a_400(client: Client, raw: bytes) -> None:
-    from karpool.kube.transport.transport import HttpRequest
+    from karpool.kube.transport_interface import HttpRequest
 
     answer = await client.transport.request(HttpRequest("POST", CONFIG_MAPS, body=raw))
     assert answer.status == 400 and json.loads(answer.body)["reason"] == "BadRequest"

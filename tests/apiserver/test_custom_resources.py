@@ -154,7 +154,7 @@ async def test_a_changed_definition_is_served_as_changed(client: Client) -> None
 
 
 async def test_objects_of_any_depth_are_stored_or_refused(client: Client) -> None:
-    from karpool.kube.transport.transport import HttpRequest
+    from karpool.kube.transport_interface import HttpRequest
 
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     await client.create(DEFINITIONS, definition(schema={"openAPIV3Schema": schema}, subresources={}))

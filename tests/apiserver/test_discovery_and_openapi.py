@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.documents import discovery, openapi
 from karpool_fleet.apiserver.documents.documents import Documents
 from karpool_fleet.apiserver.documents.openapi_protobuf import encode_document

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.kinds.builtin import builtin_types, review_types
 from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.apiserver.serving import StillClock, counted, pod

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from karpool.kube.errors import ApiUnreachable
-from karpool.kube.transport.transport import HttpRequest
+from karpool.kube.transport_interface import HttpRequest
 from tests.apiserver.serving import CONFIG_MAPS, Client, config_map
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.kube.transport.transport import HttpRequest
+from karpool.kube.transport_interface import HttpRequest
 from karpool_fleet.apiserver.serve.protobuf import CONTENT_TYPE, decode_protobuf
 from karpool_fleet.apiserver.serve.status import ApiStatusError
 from tests.apiserver.serving import Client

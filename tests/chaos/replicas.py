@@ -16,7 +16,7 @@ from karpool.gpu.controller.controller import GpuScaler
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.kube.errors import AlreadyExists
 from karpool.kube.leases import Leadership, LeaseElector
-from karpool.kube.transport.transport import HttpRequest
+from karpool.kube.transport_interface import HttpRequest
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import NAMESPACES
 from karpool.scheduler.controller.controller import Scheduler

@@ -19,7 +19,7 @@ from karpool.consolidation.execution.record import MOVE, RECORD
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.snapshots.reader import read_objects
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool.model.kubernetes.api_resources import CONFIGMAPS, LEASES, NAMESPACES, PODS
 from karpool_fleet.apiserver.serve.inprocess import InProcessTransport
 from karpool_fleet.apiserver.serve.server import Answer, ApiServer, Handler

@@ -9,7 +9,7 @@ import pytest
 from karpool.consolidation.execution.plan_application import LEASE
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
-from karpool.kube.transport.transport import HttpRequest
+from karpool.kube.transport_interface import HttpRequest
 from karpool.model.kubernetes.api_resources import CRDS, LEASES, NAMESPACES
 from karpool.model.kubernetes.times import rfc3339_micro
 from karpool_fleet.apiserver.kinds.bundled_crds import KARPENTER, bundled_crds

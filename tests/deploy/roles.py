@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from karpool.kube.transport.transport import HttpRequest, HttpResponse, StreamResponse, Transport
+from karpool.kube.transport_interface import HttpRequest, HttpResponse, StreamResponse, Transport
 from karpool_fleet.apiserver.serve import routes
 
 Object = dict[str, Any]

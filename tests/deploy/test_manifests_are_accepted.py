@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from karpool.kube.clock import RealClock
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.serve.server import ApiServer
 from tests.deploy.manifests import Object, folders, objects
 

@@ -394,7 +394,7 @@ def test_only_the_resource_that_is_acted_on_can_be_written_everywhere() -> None:
 
 
 def test_granting_is_decided_as_the_api_server_does() -> None:
-    from karpool.kube.transport.transport import HttpRequest
+    from karpool.kube.transport_interface import HttpRequest
 
     one = ApiResource("", "v1", "configmaps", "ConfigMap")
     guard = Guard({Grant("watch", "", "configmaps", "a", "switch"), Grant("create", "", "pods/binding")})

@@ -15,7 +15,7 @@ from karpool.estimator.serving.options import EstimatorOptions
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.event_recorder import EventRecorder
-from karpool.kube.transport.transport import Transport
+from karpool.kube.transport_interface import Transport
 from karpool.manager.controller import Environment
 from karpool.manager.manager import Manager
 from karpool.manager.options import read_options

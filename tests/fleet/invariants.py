@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from karpool.kube.transport.transport import HttpRequest
+from karpool.kube.transport_interface import HttpRequest
 from karpool.model import resources
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.pod import Pod, effective_requests

@@ -5,7 +5,7 @@ import pytest
 
 from karpool.kube.errors import ApiUnreachable, Conflict, LeadershipLost, NotFound, ServerFault, Throttled
 from karpool.kube.transport.rest import RetryPolicy
-from karpool.kube.transport.transport import HttpResponse
+from karpool.kube.transport_interface import HttpResponse
 from karpool.model.kubernetes.api_resources import NODES, PODS
 from karpool_fleet.clusters.clock import LoopClock
 from tests.kube.tiny_server import Fault, TinyServer, status

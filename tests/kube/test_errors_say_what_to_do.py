@@ -14,7 +14,7 @@ from karpool.kube.errors import (
     ServerFault,
     Throttled,
 )
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 
 REQUEST = HttpRequest("PATCH", "/api/v1/namespaces/default/pods/web")
 

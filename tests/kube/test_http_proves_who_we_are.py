@@ -21,7 +21,7 @@ from karpool.kube.config.kubeconfig_file import ExecEnv, ExecSpec
 from karpool.kube.errors import ApiUnreachable, ConfigError, Denied, Rejected, ServerFault
 from karpool.kube.transport.http import HttpTransport, _proxy_of_environment
 from karpool.kube.transport.rest import NEVER
-from karpool.kube.transport.transport import HttpRequest
+from karpool.kube.transport_interface import HttpRequest
 from karpool.model.kubernetes.api_resources import PODS
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.clusters.clock import EPOCH

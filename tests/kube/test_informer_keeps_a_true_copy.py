@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from karpool.kube.transport.transport import HttpResponse
+from karpool.kube.transport_interface import HttpResponse
 from karpool.kube.watch.informer import Informer
 from karpool.model.kubernetes.api_resources import PODS, ListOptions, ObjectKey
 from karpool.model.kubernetes.meta import WireObject

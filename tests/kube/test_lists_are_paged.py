@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from karpool.kube.api.decoding import Undecodable, decode_page
 from karpool.kube.errors import Gone, ServerFault
-from karpool.kube.transport.transport import HttpResponse
+from karpool.kube.transport_interface import HttpResponse
 from karpool.model.kubernetes.api_resources import NODES, PODS, ListOptions
 from karpool.model.kubernetes.meta import WireObject
 from tests.kube.tiny_server import Fault, TinyServer, answer

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karpool.kube.errors import Denied, Gone
-from karpool.kube.transport.transport import HttpResponse
+from karpool.kube.transport_interface import HttpResponse
 from karpool.kube.watch.watch import BrokenStream, LineSplitter, WatchEventReader
 from karpool.model.kubernetes.api_resources import PODS
 from karpool.model.kubernetes.meta import WireObject

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from karpool.kube.errors import ApiUnreachable
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 
 JSON = {"content-type": "application/json"}
 

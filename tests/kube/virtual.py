@@ -4,7 +4,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from karpool.kube.api.client import Client
-from karpool.kube.transport.transport import Transport
+from karpool.kube.transport_interface import Transport
 from karpool_fleet.clusters.clock import LoopClock, run_manual
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from karpool.kube.clock import RealClock
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.serve.http import Listening, serve
 from karpool_fleet.apiserver.serve.kubeconfig_file import EmbeddedClusterEntry, write_kubeconfig
 from karpool_fleet.apiserver.serve.server import Answer, ApiServer, Handler

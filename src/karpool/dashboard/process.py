@@ -23,7 +23,7 @@ from karpool.kube.errors import ApiUnreachable
 from karpool.kube.event_recorder import EventRecorder
 from karpool.kube.snapshots.reader import ObjectFile
 from karpool.kube.transport.http import HttpTransport
-from karpool.kube.transport.transport import HttpRequest, HttpResponse, StreamResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse, StreamResponse
 from karpool.manager.controller import Controller, Environment, ManagerOptions, Place
 from karpool.manager.metrics import describe_process
 from karpool.manager.options import InvalidOptions

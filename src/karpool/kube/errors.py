@@ -25,7 +25,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 
 MESSAGE_LIMIT = 1000  # a hostile or chatty server must not flood our logs
 

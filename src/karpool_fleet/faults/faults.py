@@ -18,7 +18,7 @@ import msgspec
 
 from karpool.kube.clock import Clock
 from karpool.kube.errors import ApiUnreachable
-from karpool.kube.transport.transport import HttpRequest, HttpResponse, StreamResponse, Transport
+from karpool.kube.transport_interface import HttpRequest, HttpResponse, StreamResponse, Transport
 from karpool.kube.watch.silence import Interrupted, Interruption
 
 EVERYONE = "*"

@@ -13,7 +13,7 @@ import msgspec
 
 from karpool.consolidation.execution.record import PHASE, RECORD
 from karpool.gpu.records.scale_up_object import SCALEUPS
-from karpool.kube.transport.transport import HttpRequest
+from karpool.kube.transport_interface import HttpRequest
 from karpool.model import quantity, resources
 from karpool.model.devices.device import PREFIX
 from karpool.model.errors import Invalid

@@ -25,7 +25,7 @@ from karpool.kube.transport.rest import (
     RetryPolicy,
     WatchPace,
 )
-from karpool.kube.transport.transport import Transport
+from karpool.kube.transport_interface import Transport
 from karpool.kube.watch.watch import Watch, WatchEvent
 from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions
 

@@ -24,7 +24,7 @@ from karpool.kube.config.credentials import DataOrFileReader, KubeCredentials, R
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.config.tls import client_context
 from karpool.kube.errors import ApiUnreachable, describe
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 
 BODY_LIMIT = 512 * 1024 * 1024
 CONNECT_SECONDS = 10.0

@@ -19,7 +19,7 @@ from karpool.kube.errors import ApiUnreachable, KubeError, ServerFault, Throttle
 from karpool.kube.transport import backoff
 from karpool.kube.transport.backoff import Backoff, Chance
 from karpool.kube.transport.rate_limit import TokenBucket
-from karpool.kube.transport.transport import HttpRequest, HttpResponse, StreamResponse, Transport
+from karpool.kube.transport_interface import HttpRequest, HttpResponse, StreamResponse, Transport
 
 USER_AGENT = f"karpool/{__version__}"
 ERROR_BODY_LIMIT = 64 * 1024

@@ -6,7 +6,7 @@ get 304. Paths that are not documents are answered with None and left to the cal
 
 import msgspec
 
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.documents import discovery, openapi, openapi_protobuf
 from karpool_fleet.apiserver.kinds.builtin import review_types
 from karpool_fleet.apiserver.kinds.registry import Registry

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from karpool.kube.transport.transport import HttpRequest
+from karpool.kube.transport_interface import HttpRequest
 from karpool_fleet.apiserver.objects.types import Object
 from karpool_fleet.apiserver.serve.protobuf import CONTENT_TYPE as PROTOBUF
 from karpool_fleet.apiserver.serve.protobuf import decode_protobuf

@@ -1,6 +1,6 @@
 """One request on a resource, and the readings of it that several verbs share."""
 
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.kinds.conversion import stored_fields
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.types import ResourceType

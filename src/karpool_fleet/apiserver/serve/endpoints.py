@@ -2,7 +2,7 @@
 
 import msgspec
 
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.serve.status import JSON, method_not_allowed
 
 # The Kubernetes version whose API this is; clients compare their own with it.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.serve.server import ApiServer
 from karpool_fleet.apiserver.serve.status import ApiStatusError, bad_request, too_large, unauthorized
 from karpool_fleet.apiserver.verbs.watch import WatchStream

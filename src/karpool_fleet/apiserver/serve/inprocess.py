@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 
 from karpool.kube.errors import ApiUnreachable
-from karpool.kube.transport.transport import HttpRequest, HttpResponse, StreamResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse, StreamResponse
 from karpool_fleet.apiserver.serve.server import Answer, ApiServer
 
 

@@ -4,7 +4,7 @@ Everything here is synchronous; a request is one step from the state it reads to
 the state it leaves.
 """
 
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.types import ResourceType
 from karpool_fleet.apiserver.serve.bodies import decode_object

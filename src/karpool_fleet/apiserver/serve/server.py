@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from karpool.kube.clock import Clock
-from karpool.kube.transport.transport import HttpRequest, HttpResponse
+from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.documents.documents import Documents
 from karpool_fleet.apiserver.kinds.builtin import builtin_types, review_types
 from karpool_fleet.apiserver.kinds.custom_resources import CustomResources

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from karpool.kube.transport.transport import HttpResponse
+from karpool.kube.transport_interface import HttpResponse
 from karpool_fleet.apiserver.objects.types import FieldError, Object, ResourceType
 
 JSON = {"content-type": "application/json"}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from karpool.kube.transport.transport import HttpRequest
+from karpool.kube.transport_interface import HttpRequest
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.types import Object, ResourceType

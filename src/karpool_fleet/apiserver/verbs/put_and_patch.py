@@ -6,7 +6,7 @@ write and needs no retry; it fails on a version only when it names one.
 
 from typing import Any
 
-from karpool.kube.transport.transport import HttpRequest
+from karpool.kube.transport_interface import HttpRequest
 from karpool_fleet.apiserver.kinds.conversion import converted
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.types import FieldError, Object, ResourceType

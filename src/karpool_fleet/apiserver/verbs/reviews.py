@@ -2,7 +2,7 @@
 
 import msgspec
 
-from karpool.kube.transport.transport import HttpResponse
+from karpool.kube.transport_interface import HttpResponse
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.metadata import identify
 from karpool_fleet.apiserver.objects.types import Object
