@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -204,7 +205,8 @@ def test_a_dry_run_uses_nothing() -> None:
     async def story(admin: Client, quotas: EmbeddedQuotas, cluster: EmbeddedCluster) -> Object:
         await admin.create(RESOURCEQUOTAS, quota(hard={"pods": "1"}))
         for number in range(3):
-            await admin.create(PODS, pod(f"p{number}"), dry_run=True)
+            body = msgspec.json.encode(pod(f"p{number}"))
+            await admin.rest.call("POST", PODS.collection("default"), query=[("dryRun", "All")], body=body)
         return await shown(admin, cluster)
 
     assert with_quotas(story) == {"pods": "0"}

@@ -62,9 +62,9 @@ def fresh(uses: UsesOfOthers, now: float) -> dict[str, ClusterUse]:
     return {cluster: use for cluster, (at, use) in uses.items() if -SKEW_SECONDS <= now - at <= FRESH_SECONDS}
 
 
-def use_asker(clock: Clock | None = None) -> AskUses:
+def use_asker() -> AskUses:
     """One for all clusters of a process."""
-    time = clock or RealClock()
+    time = RealClock()
     answers: dict[MeetingPlace, LatestAnswer[UsesOfOthers]] = {}
 
     def ask(place: MeetingPlace) -> HeardUses:

@@ -21,9 +21,9 @@ def digest(text: str, length: int = DIGEST_MAX) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
-def slug(text: str, limit: int = SLUG_MAX) -> str:
+def slug(text: str) -> str:
     """A part of a name that people recognise; not unique, may be empty."""
-    return _NOT_IN_NAMES.sub("-", text.lower()).strip("-")[:limit].strip("-")
+    return _NOT_IN_NAMES.sub("-", text.lower()).strip("-")[:SLUG_MAX].strip("-")
 
 
 def label_value(text: str) -> str:

@@ -34,9 +34,9 @@ def _refusal(refusal: Infeasible[FitReason]) -> dict[str, Any]:
     }
 
 
-def places_table(report: CapacityReport, *, wide: bool, refusals: bool = True) -> str:
+def places_table(report: CapacityReport, *, wide: bool) -> str:
     """Every reason has a line of its own, the largest group of nodes first."""
-    against = sorted(report.refusals, key=lambda refusal: -refusal.count) if refusals else ()
+    against = sorted(report.refusals, key=lambda refusal: -refusal.count)
     is_listed = report.list_price_per_hour is not None
     header = (*_HEADER, *(("LIST $/H",) if is_listed else ()), "$/H", "WHY NOT MORE")
     rows: list[Sequence[str]] = []

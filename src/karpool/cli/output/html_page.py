@@ -91,9 +91,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequenc
     return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
 
 
-def details(summary: str, content: str, *, opened: bool = False) -> str:
+def details(summary: str, content: str) -> str:
     """`content` is markup."""
-    return f"<details{' open' if opened else ''}><summary>{escape(summary)}</summary>{content}</details>"
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def copied(summary: str, content: str) -> str:

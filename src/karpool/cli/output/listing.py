@@ -59,16 +59,16 @@ class ListingForm:
     label_columns: tuple[str, ...] = ()
 
 
-def check_output(output: str, more: Sequence[str] = ()) -> None:
+def check_output(output: str) -> None:
     """Raises Invalid for a form that nobody has."""
-    if output in (*FORMS, *more):
+    if output in FORMS:
         return
     if output.startswith(JSONPATH):
         expand_template(output.removeprefix(JSONPATH), {})
     elif output.startswith(CUSTOM_COLUMNS):
         _custom_columns(output)
     else:
-        shown = ", ".join((*FORMS, *more, "jsonpath=TEMPLATE", "custom-columns=TITLE:.PATH,..."))
+        shown = ", ".join((*FORMS, "jsonpath=TEMPLATE", "custom-columns=TITLE:.PATH,..."))
         raise Invalid("--output", output, f"must be one of {shown}")
 
 

@@ -149,16 +149,14 @@ def fresh_bin(
     name: str,
     brings: NodeYield,
     serves: Serves,
-    devices: int | None = None,
     drivers: DraState | None = None,
 ) -> NodeBin:
-    """A node as a candidate would bring it, or its first `devices` devices."""
+    """A node as a candidate would bring it."""
     amount = DeviceAmount(brings.tflops_milli, brings.vram_bytes)
     kind = DeviceKind(model=brings.model, vendor=brings.vendor, capacity=amount)
-    count = brings.devices if devices is None else devices
     rooms = [
         DeviceRoom(f"{name}/{index}", kind, amount, sharers_left=brings.sharers or None)
-        for index in range(count)
+        for index in range(brings.devices)
     ]
     bin_ = NodeBin(name, rooms, brings.cpu_milli, brings.memory_bytes, serves)
     if drivers is not None:

@@ -82,7 +82,7 @@ class SystemNodes:
         by the next one, and would be counted on each."""
         if self.drivers is None:
             return None
-        return self.templates.state_on(self.drivers, node_to_come(pool, type_), shared=False)
+        return self.templates.state_on(self.drivers, node_to_come(pool, type_))
 
     def refusal(self, item: WaitingWorker, pool: CompiledPool, type_: InstanceType) -> str:
         """Why an empty node of this pool and type would not take the item; empty where it would."""

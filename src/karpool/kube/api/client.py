@@ -51,12 +51,10 @@ class Client(ApiReader):
         other.rest = self.rest.fenced(check)
         return other
 
-    async def create(
-        self, resource: ApiResource, obj: Body, *, namespace: str | None = None, dry_run: bool = False
-    ) -> Object:
+    async def create(self, resource: ApiResource, obj: Body, *, namespace: str | None = None) -> Object:
         """Not repeated when the answer is lost: the caller reads and decides."""
         path = resource.collection(namespace if namespace is not None else _namespace_of(resource, obj))
-        return await self._write("POST", path, _typed(resource, obj), self._options(dry_run))
+        return await self._write("POST", path, _typed(resource, obj), self._options())
 
     async def update(
         self,
@@ -65,7 +63,6 @@ class Client(ApiReader):
         *,
         namespace: str | None = None,
         subresource: str = "",
-        dry_run: bool = False,
         retry: RetryPolicy | None = None,
         timeout: float | None = None,
     ) -> Object:
@@ -79,7 +76,7 @@ class Client(ApiReader):
             "PUT",
             path,
             _typed(resource, obj),
-            self._options(dry_run),
+            self._options(),
             repeatable=repeatable,
             retry=retry,
             timeout=timeout,
@@ -96,13 +93,12 @@ class Client(ApiReader):
         subresource: str = "",
         field_manager: str = "",
         force: bool = False,
-        dry_run: bool = False,
     ) -> Object:
         """`patch` is a list of operations for `json`, otherwise (part of) the object.
 
         A JSON patch may append, so it alone is not repeated after a lost answer.
         """
-        query = self._options(dry_run, field_manager)
+        query = self._options(field_manager)
         if how == "apply" and force:
             query.append(("force", "true"))
         path = resource.item(name, namespace, subresource)
@@ -142,16 +138,14 @@ class Client(ApiReader):
         resource_version: str = "",
         propagation: Propagation | None = None,
         grace_seconds: int | None = None,
-        dry_run: bool = False,
     ) -> None:
         """Repeated after a lost answer only when `uid` makes sure it is still the same object."""
         options = _delete_options(uid, resource_version, grace_seconds)
         if propagation:
             options["propagationPolicy"] = propagation
         path = resource.item(name, namespace)
-        query = [("dryRun", "All")] if dry_run else []
         body = msgspec.json.encode(options)
-        await self.rest.call("DELETE", path, query=query, body=body, repeatable=bool(uid))
+        await self.rest.call("DELETE", path, body=body, repeatable=bool(uid))
 
     async def evict(
         self, name: str, *, namespace: str, uid: str = "", grace_seconds: int | None = None
@@ -182,15 +176,14 @@ class Client(ApiReader):
             "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._write("POST", PODS.item(name, namespace, "binding"), body, self._options(False))
+        await self._write("POST", PODS.item(name, namespace, "binding"), body, self._options())
 
     async def scale(self, resource: ApiResource, name: str, replicas: int, *, namespace: str) -> Object:
         patch = {"spec": {"replicas": replicas}}
         return await self.patch(resource, name, patch, namespace=namespace, subresource="scale")
 
-    def _options(self, dry_run: bool, field_manager: str = "") -> "_Query":
-        query = [("fieldManager", field_manager or self._field_manager)]
-        return [*query, ("dryRun", "All")] if dry_run else query
+    def _options(self, field_manager: str = "") -> "_Query":
+        return [("fieldManager", field_manager or self._field_manager)]
 
     async def _write(
         self,

@@ -71,12 +71,12 @@ class DriverTemplates:
                         self._published[key] = template
                         self._states.clear()
 
-    def state_on(self, live: DraState, node: NodeToCome, *, shared: bool = True) -> DraState | None:
-        """The devices that claims would find on the node, beside those that nodes share; None: not known."""
-        key = (node.pool, node.instance_type, shared)
+    def state_on(self, live: DraState, node: NodeToCome) -> DraState | None:
+        """The devices that claims would find on the node, without those that nodes share; None: not known."""
+        key = (node.pool, node.instance_type)
         answer = self._states.get(key)
         if answer is None or answer[0] is not live:
-            answer = self._states[key] = live, self._built(live, node, shared)
+            answer = self._states[key] = live, self._built(live, node)
         return answer[1]
 
     def state_on_all(self, live: DraState, nodes: Mapping[str, NodeToCome]) -> DraState:
@@ -86,12 +86,11 @@ class DriverTemplates:
         ]
         return replace(live, stock=stock_of(slices, list(live.stock.classes.values()), live.stock.features))
 
-    def _built(self, live: DraState, node: NodeToCome, shared: bool) -> DraState | None:
+    def _built(self, live: DraState, node: NodeToCome) -> DraState | None:
         slices = self._slices(node)
         if not slices:
             return None
-        others = [slice_ for slice_ in live.stock.slices.shared if shared and not slice_.counter_sets]
-        stock = stock_of([*slices, *others], list(live.stock.classes.values()), live.stock.features)
+        stock = stock_of(slices, list(live.stock.classes.values()), live.stock.features)
         return replace(live, stock=stock)
 
     def _slices(self, node: NodeToCome) -> tuple[DeviceSlice, ...]:

@@ -84,7 +84,7 @@ class DriversToCome:
         """What claims would find on such a node, of its own devices; None: not known."""
         if self.live is None:
             return None
-        return self._templates.state_on(self.live, node_to_come(pool, instance_type), shared=False)
+        return self._templates.state_on(self.live, node_to_come(pool, instance_type))
 
     @property
     def offered(self) -> Collection[str]:
