@@ -399,7 +399,7 @@ def test_the_tool_derives_the_same_file_that_can_be_read(
 
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "gcp.catalogue").read_bytes() == first
-    monkeypatch.setattr(files, "_PROVIDERS", ("gcp",))
+    monkeypatch.setattr(files, "PROVIDERS", ("gcp",))
     monkeypatch.setattr(files, "_shipped_file", lambda provider: tmp_path / f"{provider}.catalogue")
     caches = (files._providers_by_region, files._index, files._shipped_types)
     for cached in caches:
