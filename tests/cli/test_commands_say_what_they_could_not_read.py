@@ -12,7 +12,7 @@ import pytest
 from karpool.cli import cluster_source
 from karpool.cli.main import run
 from karpool.kube.transport.rest import RetryPolicy
-from karpool.kube.transport.transport import HttpResponse
+from karpool.kube.transport_interface import HttpResponse
 from tests.cli.test_devices_that_may_not_be_looked_at import served
 from tests.cli.test_plans_know_resource_claims import removed, two_nodes
 from tests.consolidation.cluster_objects import pod
