@@ -51,7 +51,7 @@ class DriverTemplates:
         """`of_types` are slices that a file gives, by instance type."""
         self._of_types = dict(of_types or {})
         self._published: dict[tuple[str, str], tuple[DeviceSlice, ...]] = {}  # pool (or empty) and type
-        self._states: dict[tuple[str, str, bool], tuple[DraState, DraState | None]] = {}
+        self._states: dict[tuple[str, str], tuple[DraState, DraState | None]] = {}
 
     def learn(self, state: DraState, nodes: Iterable[tuple[str, Mapping[str, str], str, str]]) -> None:
         """`nodes` are live ones: name, labels, pool and instance type. Only whole pools teach anything."""
