@@ -1,8 +1,9 @@
 """Go's programs and Karpool's side by side on real, loaded clusters: `python -m e2e.bench_real [--small]`.
 
-Three parts: estimators (bench_real_estimators), schedulers (bench_real_schedulers) and packing
-(bench_real_packing); each says what it compares. Progress goes to stderr, tables as Markdown to
-stdout, and both with the machine and the input to bench/results/real.json and real.md.
+Four parts: estimators (bench_real_estimators), schedulers that go by summaries and schedulers that ask Go
+estimators ("asking"; both bench_real_schedulers), and packing (bench_real_packing). Each says what it
+compares. Progress goes to stderr, tables as Markdown to stdout, and both with the machine and the input to
+bench/results/real.json and real.md.
 """
 
 import argparse
@@ -20,10 +21,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import karpool
 from e2e import bench_real_estimators, bench_real_packing, bench_real_schedulers
 from e2e.bench_real_loading import Result, say
 from e2e.bench_real_showing import page
-from e2e.components import karpool_command
 from e2e.peers import Built, NoPeers, build_all
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results"
@@ -33,17 +34,20 @@ RESULTS = Path(__file__).parents[1] / "bench" / "results"
 class Profile:
     estimators: bench_real_estimators.Size
     schedulers: bench_real_schedulers.Size
+    asking: bench_real_schedulers.Size
     packing: float  # the share of each mix's pods
 
 
 FULL = Profile(
     bench_real_estimators.Size(nodes=5000, pods=50_000, asks=200, seconds=6.0),
     bench_real_schedulers.Size(clusters=100, bindings=1000),
+    bench_real_schedulers.Size(clusters=10, bindings=300),
     packing=1.0,
 )
 SMALL = Profile(
     bench_real_estimators.Size(nodes=500, pods=5000, asks=50, seconds=2.0),
     bench_real_schedulers.Size(clusters=20, bindings=200),
+    bench_real_schedulers.Size(clusters=3, bindings=50),
     packing=0.2,
 )
 
@@ -55,11 +59,12 @@ def run(
     parts: dict[str, Callable[[Path], Any]] = {
         "estimators": lambda place: bench_real_estimators.estimators(peers, place, profile.estimators),
         "schedulers": lambda place: bench_real_schedulers.schedulers(peers, place, profile.schedulers),
+        "asking": lambda place: bench_real_schedulers.asking_schedulers(peers, place, profile.asking),
         "packing": lambda place: bench_real_packing.packing(peers, place, profile.packing, mixes),
     }
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="karpool-bench-") as folder:
-        compile_karpool(Path(folder) / "bytecode")
+        compile_karpool()
         for name in chosen or list(parts):
             begun = time.monotonic()
             try:
@@ -71,12 +76,10 @@ def run(
     return found
 
 
-def compile_karpool(folder: Path) -> None:
-    """Let programs find their bytecode, as those of an installed package do; a checkout may have none."""
-    os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    for command in ("estimator", "scheduler"):
-        subprocess.run(karpool_command(command, "--help"), check=True, stdout=subprocess.DEVNULL)
+def compile_karpool() -> None:
+    """Let programs find the bytecode of all they import, as those of an installed package do; a checkout may
+    have none, and compiling takes longer than starting."""
+    subprocess.run([sys.executable, "-m", "compileall", "-q", Path(karpool.__file__).parent], check=True)
 
 
 def machine() -> dict[str, Any]:
@@ -93,7 +96,7 @@ def machine() -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m e2e.bench_real", description=__doc__)
     parser.add_argument("--small", action="store_true", help="a tenth of everything, to try it")
-    parser.add_argument("--only", action="append", choices=("estimators", "schedulers", "packing"))
+    parser.add_argument("--only", action="append", choices=("estimators", "schedulers", "asking", "packing"))
     parser.add_argument(
         "--random-mixes", metavar="SEED", type=int, help="also pack fifty random mixes, from this seed on"
     )

@@ -42,6 +42,8 @@ from karpool.wire.requests import ESTIMATOR
 MAKES = ("go", "karpool")
 POD_CPU, POD_MEMORY, NODE_CPU = "500m", "256Mi", 32
 ZONES = ("zone-a", "zone-b", "zone-c")
+# Nobody takes taints off nodes here, nor makes service accounts.
+MEMBER_FLAGS = ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",)
 PODS_PER_SECOND, NODES_PER_SECOND = 50, 5  # churn: so many pods come, as many go, so many nodes change
 PACE = 0.1  # seconds between two rounds of it
 SETS = {
@@ -62,11 +64,9 @@ class Size:
 
 def estimators(peers: dict[str, Built], place: Path, size: Size) -> dict[str, Result]:
     pki = estimator_pki(place / "pki")
-    # Nobody takes taints off nodes here, nor makes service accounts.
-    flags = ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",)
     with (
         etcd(peers["etcd"], place) as url,
-        api_server(peers["kubernetes"], place, url, "loaded", flags=flags) as server,
+        api_server(peers["kubernetes"], place, url, "loaded", flags=MEMBER_FLAGS) as server,
     ):
         took = _load(server, size)
         say(f"estimators: {size.nodes} nodes and {size.pods} pods loaded in {took:.0f} s")

@@ -3,29 +3,35 @@
 A real Karmada API server with its webhook holds clusters that report a summary, and bindings that
 wait. Each scheduler is started and timed until all bindings that name it are placed; client-side limits are
 lifted for both. Bindings are alike except for their name and that of their scheduler.
+
+In a second part both ask the same Go estimators, one of every cluster, and no two bindings ask for the same,
+so that no answer serves twice. The estimators share one loaded member: what they are asked is what counts.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from e2e.bench_real_estimators import MEMBER_FLAGS, ready_node
 from e2e.bench_real_loading import Result, for_all, memory_mib, processor_seconds, say, send, talking
-from e2e.components import scheduler
-from e2e.control_plane import ApiServer, etcd
+from e2e.components import EstimatorPki, estimator, estimator_pki, scheduler
+from e2e.control_plane import ApiServer, api_server, etcd
 from e2e.karmada import Karmada, karmada
 from e2e.peers import Built
 from e2e.processes import Program
 from e2e.workloads import DYNAMIC
 from karpool.cluster.changes import PutDropSink
 from karpool.kube.watch.informer import Informer
-from karpool.model.kubernetes.api_resources import CLUSTERS, RESOURCEBINDINGS
+from karpool.model.kubernetes.api_resources import CLUSTERS, NODES, RESOURCEBINDINGS
 from karpool.model.kubernetes.meta import Wire, WireObject
 
 MAKES = ("go", "karpool")
 REPLICAS = 20
+MEMBER_NODES = 100
 SCHEDULER_NAMES = {"go": "default-scheduler", "karpool": "karpool-scheduler"}
 
 
@@ -80,7 +86,27 @@ async def _clusters(server: ApiServer, count: int) -> None:
         await for_all(join, (f"member{number:03}" for number in range(count)))
 
 
-def binding(name: str, scheduler_name: str) -> dict[str, Any]:
+def asking_schedulers(peers: dict[str, Built], place: Path, size: Size) -> dict[str, Result]:
+    pki = estimator_pki(place / "pki")
+    with (
+        etcd(peers["etcd"], place) as url,
+        karmada(peers, place, url, propagates=False) as control,
+        api_server(peers["kubernetes"], place, url, "member", flags=MEMBER_FLAGS) as member,
+        contextlib.ExitStack() as running,
+    ):
+        asyncio.run(_clusters(control.server, size.clusters))
+        asyncio.run(send(member, NODES, [ready_node(number) for number in range(MEMBER_NODES)]))
+        for number in range(size.clusters):
+            name = f"member{number:03}"
+            flags = (f"--cluster-name={name}",)
+            asked = estimator(peers["karmada"], member, pki, place / f"estimator-{name}.log", flags)
+            running.callback(asked.program.kill)
+            control.estimator_at(name, asked.port)
+        say(f"asking schedulers: {size.clusters} Go estimators run")
+        return {make: _measure(peers, make, control, place, size, pki) for make in MAKES}
+
+
+def binding(name: str, scheduler_name: str, milli_cpu: int = 10) -> dict[str, Any]:
     return {
         "metadata": {
             "name": name,
@@ -90,7 +116,7 @@ def binding(name: str, scheduler_name: str) -> dict[str, Any]:
         "spec": {
             "schedulerName": scheduler_name,
             "replicas": REPLICAS,
-            "replicaRequirements": {"resourceRequest": {"cpu": "10m", "memory": "16Mi"}},
+            "replicaRequirements": {"resourceRequest": {"cpu": f"{milli_cpu}m", "memory": "16Mi"}},
             "resource": {
                 "apiVersion": "apps/v1",
                 "kind": "Deployment",
@@ -103,14 +129,24 @@ def binding(name: str, scheduler_name: str) -> dict[str, Any]:
     }
 
 
-def _measure(peers: dict[str, Built], make: str, control: Karmada, place: Path, size: Size) -> Result:
-    wanted = [binding(f"{make}-{number:05}", SCHEDULER_NAMES[make]) for number in range(size.bindings)]
+def _measure(
+    peers: dict[str, Built],
+    make: str,
+    control: Karmada,
+    place: Path,
+    size: Size,
+    pki: EstimatorPki | None = None,
+) -> Result:
+    wanted = [
+        binding(f"{make}-{number:05}", SCHEDULER_NAMES[make], 10 if pki is None else 10 + number)
+        for number in range(size.bindings)
+    ]
     asyncio.run(send(control.server, RESOURCEBINDINGS, wanted))
     limits = ("--kube-api-qps=5000", "--kube-api-burst=10000")
     go = peers["karmada"] if make == "go" else None
 
     def start() -> Program:
-        return scheduler(go, control.server, None, place / f"scheduler-{make}.log", limits)
+        return scheduler(go, control.server, pki, place / f"scheduler-{make}.log", limits)
 
     result = asyncio.run(_timed(control.server, f"{make}-", size.bindings, start))
     say(f"schedulers: {make}: {', '.join(f'{name} {value:,.2f}' for name, value in result.items())}")

@@ -33,7 +33,14 @@ _SCHEDULERS = {
 
 def page(document: Document) -> str:
     return "\n".join(
-        [*_head(document), *_estimators(document), *_schedulers(document), *_packing(document), ""]
+        [
+            *_head(document),
+            *_estimators(document),
+            *_schedulers(document, "schedulers", "DynamicWeight by summaries"),
+            *_schedulers(document, "asking", "every binding different, both ask the same Go estimators"),
+            *_packing(document),
+            "",
+        ]
     )
 
 
@@ -66,11 +73,11 @@ def _estimators(document: Document) -> Iterator[str]:
     yield from _table(names, found["go"], found["karpool"])
 
 
-def _schedulers(document: Document) -> Iterator[str]:
-    if not (found := document.get("schedulers")):
+def _schedulers(document: Document, part: str, how: str) -> Iterator[str]:
+    if not (found := document.get(part)):
         return
-    size = document["input"]["schedulers"]
-    yield f"\n### Schedulers: {size['bindings']:,} bindings, {size['clusters']:,} clusters, DynamicWeight\n"
+    size = document["input"][part]
+    yield f"\n### Schedulers: {size['bindings']:,} bindings, {size['clusters']:,} clusters, {how}\n"
     if "error" in found:
         yield found["error"]
         return
