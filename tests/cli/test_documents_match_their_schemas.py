@@ -11,7 +11,7 @@ import yaml
 from karpool.cli.document_kinds import DOCUMENTS
 from karpool.cli.embedded.tour_text import document as tour_document
 from karpool.cli.inspect.get_moves import moves_listing
-from karpool.cli.inspect.get_promises import PromiseLine, promises_listing
+from karpool.cli.inspect.get_promises import PromisedBinding, PromiseLine, promises_listing
 from karpool.cli.inspect.get_scale_ups import document as scale_up_document
 from karpool.cli.inspect.get_scale_ups import scale_ups_listing, understood
 from karpool.cli.main import run
@@ -168,7 +168,7 @@ def test_moves() -> None:
 
 
 def test_promises() -> None:
-    line = PromiseLine("ResourceBinding", "shop", "web", "east", 3, 4, 5, {"a": 3}, 10, 20)
+    line = PromiseLine(PromisedBinding("ResourceBinding", "shop", "web"), "east", 3, 4, 5, {"a": 3}, 10, 20)
 
     check(shown(promises_listing([line], "karmada")), "PromiseList")
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from karpool.cli.inspect.explain_node import NodeExplanation
+from karpool.cli.inspect.get_promises import PromiseLine
 from karpool.cli.inspect.top import NodeUsage
 from karpool.cli.output.text import API_VERSION
 from karpool.consolidation.planning.device_freeing import DeviceFreeing
@@ -162,21 +163,7 @@ DOCUMENTS: Mapping[str, DocumentKind] = {
     ),
     "PromiseList": DocumentKind(
         "get promises",
-        {
-            "context?": str,
-            "items": [
-                {
-                    "binding": {"kind": str, "namespace": str, "name": str},
-                    "cluster": str,
-                    "replicas": int,
-                    "promised": int,
-                    "desired": int,
-                    "components": dict[str, int],
-                    "ageSeconds": int,
-                    "expiresInSeconds": int,
-                }
-            ],
-        },
+        {"context?": str, "items": [PromiseLine]},
     ),
     "ScaleUpList": DocumentKind("get scale-ups", {"cluster?": str, "items": [_SCALE_UP]}),
     "ScaleUpExplanation": DocumentKind("explain scale-up", _SCALE_UP),

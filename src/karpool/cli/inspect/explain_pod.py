@@ -155,4 +155,4 @@ async def _promises(options: PodOptions, cluster: ClusterOptions, loaded_name: s
         view = await listed(client, PromiseLifetime())
         assert view.ledger is not None
         promised = lines(view.ledger, client.clock.monotonic())
-        return [(line.binding, line.replicas) for line in promised if line.cluster == member]
+        return [(str(line.binding), line.replicas) for line in promised if line.cluster == member]

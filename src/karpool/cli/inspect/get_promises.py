@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 
@@ -16,18 +16,27 @@ from karpool.cli.output.listing import ListedItem, Listing
 from karpool.cli.output.text import join_names, note, pluralize
 from karpool.kube.clock import Clock
 from karpool.manager.options import Duration, Options, option
+from karpool.model.documents import document_of
 from karpool.scheduler.cycle.what_if import listed
 from karpool.scheduler.promises.ledger import PromiseLedger
 from karpool.scheduler.promises.promise import Promise, PromiseLifetime
 
 
 @dataclass(frozen=True)
-class PromiseLine:
-    """One promise. Seconds are rounded; `replicas` are in flight, of `desired` that shall run there."""
-
+class PromisedBinding:
     kind: str
     namespace: str
     name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True)
+class PromiseLine:
+    """One promise. Seconds are rounded; `replicas` are in flight, of `desired` that shall run there."""
+
+    binding: PromisedBinding
     cluster: str
     replicas: int
     promised: int
@@ -35,22 +44,6 @@ class PromiseLine:
     components: dict[str, int]
     age_seconds: int
     expires_in_seconds: int
-
-    @property
-    def binding(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "binding": {"kind": self.kind, "namespace": self.namespace, "name": self.name},
-            "cluster": self.cluster,
-            "replicas": self.replicas,
-            "promised": self.promised,
-            "desired": self.desired,
-            "components": self.components,
-            "ageSeconds": self.age_seconds,
-            "expiresInSeconds": self.expires_in_seconds,
-        }
 
 
 def lines(ledger: PromiseLedger, now: float) -> list[PromiseLine]:
@@ -63,9 +56,7 @@ def _line(promise: Promise, lifetime: PromiseLifetime, now: float) -> PromiseLin
     in_flight = promise.in_flight
     named = zip(promise.workload.names, in_flight, strict=True)
     return PromiseLine(
-        kind=key.kind,
-        namespace=key.namespace,
-        name=key.name,
+        PromisedBinding(key.kind, key.namespace, key.name),
         cluster=promise.cluster,
         replicas=sum(in_flight),
         promised=sum(promise.promised),
@@ -88,16 +79,16 @@ def promises_listing(lines: Iterable[PromiseLine], cluster: str = "") -> Listing
         [
             ListedItem(
                 f"{line.cluster}/{line.binding}",
-                line.to_json(),
+                document_of(line),
                 (
                     line.cluster,
-                    line.binding,
+                    str(line.binding),
                     str(line.replicas),
                     str(line.desired),
                     f"{line.age_seconds}s",
                     f"{line.expires_in_seconds}s",
                 ),
-                namespace=line.namespace,
+                namespace=line.binding.namespace,
             )
             for line in shown
         ],
@@ -149,7 +140,9 @@ def _chosen(
         hint = f"Karmada knows {join_names(members)}" if members else "Karmada knows none yet"
         raise CommandFailed(f"--cluster-name: there is no member cluster {cluster_name!r}; {hint}")
     return [
-        line for line in lines if cluster_name in ("", line.cluster) and namespace in ("", line.namespace)
+        line
+        for line in lines
+        if cluster_name in ("", line.cluster) and namespace in ("", line.binding.namespace)
     ]
 
 
