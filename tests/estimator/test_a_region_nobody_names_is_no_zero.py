@@ -86,6 +86,25 @@ def test_nobody_can_tell_and_says_why():
     assert asked(picture, provider, sets).answer == -1
 
 
+def test_what_is_coming_counts_although_nobody_knows_what_could_be_bought():
+    picture, provider = told()
+    claim = {
+        "metadata": {"name": "c", "labels": {"karpenter.sh/nodepool": "any"}},
+        "status": {
+            "providerID": "x",
+            "conditions": [{"type": "Launched", "status": "True"}],
+            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"},
+            "capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"},
+        },
+    }
+    picture.put(NODECLAIMS, claim)
+
+    found = asked(picture, provider)
+
+    assert picture.cluster.market.region == ""
+    assert (found.code, found.answer) == (EstimateCode.SUCCESS, 4)
+
+
 @pytest.mark.parametrize("source", PLACES)
 def test_whoever_names_it_is_believed(source):
     picture, provider = told()

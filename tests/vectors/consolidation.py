@@ -5,13 +5,12 @@ Scores are compared without our tolerance, since the vectors hold Karpenter's ow
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from karpool.cluster.market.prices import usable_price
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.methods.replacement_rules import (
     cheaper_types,
@@ -36,17 +35,21 @@ from karpool.consolidation.policy.scoring import (
 )
 from karpool.consolidation.verification import properties
 from karpool.model.catalogue.catalogue import Offering
-from karpool.model.karpenter.objects import CompiledPool
+from karpool.model.karpenter.objects import CAPACITY_TYPE, CompiledPool
 from karpool.model.kubernetes.meta import decode
+from karpool.model.kubernetes.node import ZONE
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import eviction_cost, is_reschedulable, pod_cost
 from karpool.model.kubernetes.pod_shape import PodShape
-from karpool.packing.new_nodes.pack import in_order
+from karpool.model.requirements import ValueSet
+from karpool.packing.new_nodes.pack import in_order, pack_new_nodes
 from karpool.packing.new_nodes.pack_order import placing_order
 from karpool.packing.new_nodes.pack_result import PendingPod
+from karpool.packing.tables.room import snapshot_of
 from karpool_fleet.karpenter.disruption.methods import multi_node
 from karpool_fleet.karpenter.disruption.simulation import DisruptionCommand, NoMove
 from tests.consolidation.prefix_search import largest_prefix
+from tests.packing.pool_cases import catalogue, instance_type, pending
 from tests.vectors.near import infinite_as_text, nearly
 from tests.vectors.registry import Case, kind
 
@@ -199,20 +202,23 @@ def allowing(requirements: Given) -> Callable[[Offering], bool]:
     )
 
 
-def cheapest(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> float | None:
-    """What the replacement of a case costs: the cheapest that can be had of what it may be."""
-    bought = [each for each in offerings if each.available and allows(each)]
-    prices = [price for each in bought if (price := usable_price(each.price_per_hour)) is not None]
-    return min(prices, default=None)
+def replacement_price(given: Given) -> float | None:
+    """What a new node of one type costs, in some zones and capacity types; None: nothing is sold."""
+    required = {
+        label: ValueSet(frozenset(given["requirements"][name]))
+        for name, label in (("zone", ZONE), ("capacity_type", CAPACITY_TYPE))
+        if name in given["requirements"]
+    }
+    sold = instance_type("t").sold_as(tuple(map(offering, given["cheapest_type_offerings"])))
+    pool = CompiledPool("p", requirements=required)
+    packed = pack_new_nodes(snapshot_of(()), [pending("pod")], [pool], catalogue(sold))
+    return packed.nodes[0].chosen.price_per_hour if packed.nodes else None
 
 
 @kind("estimated_savings", same=nearly)
 def answer_savings(case: Case) -> Given:
     given = case["input"]
-    destinations = [
-        cheapest(map(offering, each["cheapest_type_offerings"]), allowing(each["requirements"]))
-        for each in given["replacements"]
-    ]
+    destinations = map(replacement_price, given["replacements"])
     return {"savings": estimated_savings(map(number, given["source_prices"]), destinations)}
 
 
