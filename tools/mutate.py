@@ -258,7 +258,9 @@ class PreparedProcess:
             code = frame.f_code
             self._ran_on_import.add((code.co_filename, code.co_qualname, code.co_firstlineno))
 
-    def run(self, arguments: Sequence[str], mutant: Mutant | None, witness: Path) -> int:
+    def run(
+        self, arguments: Sequence[str], mutant: Mutant | None, witness: Path, *, anew: bool = False
+    ) -> int:
         """The number of the copy; `witness` is where it writes which test failed."""
         pid = os.fork()
         if pid:
@@ -269,7 +271,7 @@ class PreparedProcess:
             for stream in (0, 1, 2):
                 os.dup2(silence, stream)
             _limit_work()
-            if mutant is not None and not self._planted(mutant):
+            if mutant is not None and (anew or not self._planted(mutant)):
                 _run_anew(arguments, mutant)
             code = int(pytest.main(["--assert=plain", *arguments], plugins=[Witness(witness)]))
         finally:
@@ -300,11 +302,15 @@ class Witness:
 
 
 def _run_anew(arguments: Sequence[str], mutant: Mutant) -> None:
-    changed = STATE / f"mutant.{_digest(mutant.id.encode())}.py"
+    changed = _changed_file(mutant)
     changed.write_text(mutant.applied((ROOT / mutant.file).read_text()))
     module = mutant.file.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     environment = _environment() | {"KARPOOL_MUTANT": f"{module}={changed}"}
     os.execve(sys.executable, [sys.executable, "-m", "pytest", *arguments], environment)  # noqa: S606
+
+
+def _changed_file(mutant: Mutant) -> Path:
+    return STATE / f"mutant.{_digest(mutant.id.encode())}.py"
 
 
 def _limit_work() -> None:
@@ -372,29 +378,33 @@ def _judge_all(mutants: Sequence[Mutant], reach: Reach, workers: int) -> list[Re
 def _verdicts(
     prepared: PreparedProcess, work: Iterable[tuple[Mutant, list[str]]], workers: int
 ) -> Iterator[tuple[Mutant, str, float]]:
-    """Some copies at a time. A test that also fails without the mistake is no witness of it."""
-    todo = list(reversed(list(work)))
-    running: dict[int, tuple[Mutant, float, Path]] = {}
+    """Some copies at a time. A test that fails in a copy without the mistake, too, is no witness of it: such
+    a mutant is judged in a new process."""
+    todo = [(mutant, tests, False) for mutant, tests in reversed(list(work))]
+    running: dict[int, tuple[Mutant, list[str], bool, float, Path]] = {}
     sound: dict[str, bool] = {}
     while todo or running:
         while todo and len(running) < workers:
-            mutant, tests = todo.pop()
+            mutant, tests, anew = todo.pop()
             witness = STATE / f"witness.{_digest(mutant.id.encode())}"
             witness.unlink(missing_ok=True)
-            pid = prepared.run([*_PYTEST, "-x", *_TIMEOUT, *tests], mutant, witness)
-            running[pid] = mutant, time.monotonic(), witness
-        pid, status = os.wait3(0)[:2]
+            pid = prepared.run([*_PYTEST, "-x", *_TIMEOUT, *tests], mutant, witness, anew=anew)
+            running[pid] = mutant, tests, anew, time.monotonic(), witness
+        pid, status = os.wait()
         if pid not in running:
             continue
-        mutant, started, witness = running.pop(pid)
-        verdict = _VERDICTS.get(os.waitstatus_to_exitcode(status), "broken")
-        if verdict == "killed" and witness.exists():
-            [test] = witness.read_text().splitlines()[:1]
+        mutant, tests, anew, started, witness = running.pop(pid)
+        failed = witness.read_text().splitlines()[:1] if witness.exists() else []
+        for leftover in (witness, _changed_file(mutant)):
+            leftover.unlink(missing_ok=True)
+        for test in failed:
             if test not in sound:
                 sound[test] = _passes(prepared, test)
-            verdict = "killed" if sound[test] else "broken"
-        witness.unlink(missing_ok=True)
-        yield mutant, verdict, round(time.monotonic() - started, 1)
+        if all(map(sound.__getitem__, failed)):
+            verdict = _VERDICTS.get(os.waitstatus_to_exitcode(status), "broken")
+            yield mutant, verdict, round(time.monotonic() - started, 1)
+        else:
+            todo.append((mutant, tests, True))
 
 
 def _passes(prepared: PreparedProcess, test: str) -> bool:

@@ -60,13 +60,13 @@ def test_what_is_not_seen_yet_costs_what_was_planned():
 
 def test_a_pod_that_is_gone_is_passed_on_whatever_it_was():
     """Whoever counted it once would count it for ever."""
-    passed: list[ObjectChange[Pod]] = []
+    passed = []
 
     class Sink:
         def apply(self, changes):
             passed.extend(changes)
 
-    gone = ObjectChange[Pod](DELETED, ObjectKey("karpool-system", "p"), None)
-    there = ObjectChange[Pod](ADDED, ObjectKey("team", "p"), Pod())
+    gone = ObjectChange(DELETED, ObjectKey("karpool-system", "p"), None)
+    there = ObjectChange(ADDED, ObjectKey("team", "p"), Pod())
     PlaceholderFilter(Sink(), "karpool-system").apply([gone, there])
     assert passed == [gone, there]

@@ -1,10 +1,15 @@
-"""The annotation of the placement that was applied, and the placement of now: the same, or not."""
+"""The annotation of the placement that was applied, and the placement of now: the same, or not.
+
+And what is written then: only what changes, and nothing when nothing does.
+"""
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karpool.scheduler.controller.binding_writer import placement_text, same_placement
+from karpool.model.karmada.binding import Binding, BindingKey, TargetCluster
+from karpool.model.karmada.names import APPLIED_PLACEMENT
+from karpool.scheduler.controller.binding_writer import placement_text, result_patch, same_placement
 
 EMPTY = (None, "", 0, False, {}, [])
 names = st.sampled_from(["clusterAffinity", "clusterNames", "spreadConstraints", "replicaScheduling", "x"])
@@ -67,3 +72,35 @@ def test_what_is_missing_or_unreadable_is_not_the_same(placement, text):
         msgspec.json.decode(text)
     except msgspec.DecodeError:
         assert not same_placement(text, placement)
+
+
+targets = st.lists(st.builds(TargetCluster, st.sampled_from(["a", "b"]), st.integers(0, 2)), max_size=2).map(
+    tuple
+)
+notes = st.dictionaries(st.sampled_from(["promise", "reason"]), st.sampled_from(["x", "y"]), max_size=2)
+
+
+@given(placements, st.none() | placements, targets, targets, notes, notes)
+def test_only_what_changes_is_written(placement, applied, before, now, held, wanted):
+    known = dict(held) if applied is None else {**held, APPLIED_PLACEMENT: placement_text(applied)}
+    binding = Binding(
+        BindingKey("ResourceBinding", "team", "web"),
+        raw_placement=placement,
+        targets=before,
+        annotations=known,
+        resource_version="7",
+    )
+
+    patch = result_patch(binding, now, wanted)
+
+    moved, replaced = now != before, not same_placement(known.get(APPLIED_PLACEMENT), placement)
+    if not moved and not replaced:
+        assert patch is None
+        return
+    assert patch is not None and patch["metadata"]["resourceVersion"] == "7"
+    assert ("spec" in patch) == moved
+    if moved:
+        assert patch["spec"]["clusters"] == ([target.to_json() for target in now] or None)
+    news = {name: text for name, text in wanted.items() if moved and held.get(name) != text}
+    news |= {APPLIED_PLACEMENT: placement_text(placement)} if replaced else {}
+    assert patch["metadata"].get("annotations", {}) == news
