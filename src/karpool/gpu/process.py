@@ -2,7 +2,6 @@
 
 from karpool.cluster.market.market import Market
 from karpool.gpu.controller.controller import GpuScaler
-from karpool.gpu.controller.device_shapes import device_shapes_of
 from karpool.gpu.controller.metrics import PREFIX, ScaleUpMetrics
 from karpool.gpu.controller.options import GpuScalerOptions
 from karpool.kube.api.client import Client
@@ -10,6 +9,7 @@ from karpool.kube.config import kubeconfig
 from karpool.manager.controller import Controller, Environment, LeaseName, ManagerOptions, Place
 from karpool.manager.metrics import QueueMetrics
 from karpool.provisioning.claims.claim_monitor import ClaimMonitor
+from karpool.provisioning.device_shapes import device_shapes_of
 from karpool.provisioning.market_file import market_of
 from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.prerequisites import ensure_prerequisites

@@ -48,6 +48,7 @@ from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape, shape_of
 from karpool.model.labels import LabelMatcher, parse_selector
+from karpool.provisioning.device_shapes import device_shapes_of
 from karpool.provisioning.market_file import market_of
 from karpool.wire.requests import AssumedWorkload, ComponentSetsRequest, EstimateRequest, ReplicasRequest
 
@@ -91,6 +92,14 @@ class MarketOptions(Options, frozen=True):
     catalogue: Catalogue = None
     contract: ContractFile = None
     contract_cluster: ContractCluster = ""
+    device_shapes: Annotated[
+        Path | None,
+        option(
+            "File of ResourceSlices that drivers publish on new nodes, labelled with their instance type."
+            " Default: what nodes of the type publish, else the GPUs of the catalogue.",
+            exists=True,
+        ),
+    ] = None
 
     def problems(self) -> Iterator[Invalid | str]:
         yield from region_problems(self.region, self.catalogue)
@@ -156,8 +165,9 @@ def capacity_picture(
     """`keeps_namespace`: whose pods are kept as they are; None: of all namespaces; empty: of none."""
     clock, pool_failures, group_failures = Moment(RealClock().now()), LaunchFailures(), LaunchFailures()
     nodes_max = market.max_potential_nodes
-    karpenter = KarpenterProvider(clock, pool_failures, nodes_max=nodes_max)
-    autoscaler = ClusterAutoscalerProvider(clock, group_failures, nodes_max=nodes_max)
+    shapes = device_shapes_of(market.device_shapes)
+    karpenter = KarpenterProvider(clock, pool_failures, nodes_max=nodes_max, shapes=shapes)
+    autoscaler = ClusterAutoscalerProvider(clock, group_failures, nodes_max=nodes_max, shapes=shapes)
     analyzer = CapacityAnalyzer([karpenter, autoscaler])
     cluster = Cluster(
         aspects | analyzer.aspects,

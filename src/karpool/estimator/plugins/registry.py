@@ -28,6 +28,7 @@ from karpool.manager.plugins import chosen_plugins, installed, known_plugins, lo
 from karpool.model.contracts.contracted_prices import ContractedPrices
 from karpool.model.errors import Invalid
 from karpool.model.kubernetes.resource_quota import Matching
+from karpool.provisioning.device_shapes import DeviceShapes
 from karpool.provisioning.market_file import market_of
 
 ENTRY_POINTS = "karpool.estimator.plugins"
@@ -46,6 +47,7 @@ class PluginSettings:
     autoscaler_model: str = PACKING
     catalogue: Path | None = None  # a file, instead of the shipped one
     contract: ContractedPrices | None = None
+    device_shapes: DeviceShapes | None = None  # what drivers publish on new nodes, where a file says it
     region: str = ""  # whose catalogue is used where the cluster's objects do not say
     potential_nodes_max: int = karpenter.NODES_MAX  # per pool or node group
     quota_scopes: Matching = "any"
@@ -100,13 +102,19 @@ def _karpenter_limits(settings: PluginSettings) -> CapacityProvider:
 
 def _karpenter(settings: PluginSettings) -> CapacityProvider:
     return karpenter.KarpenterProvider(
-        settings.clock, settings.pool_failures, nodes_max=settings.potential_nodes_max
+        settings.clock,
+        settings.pool_failures,
+        nodes_max=settings.potential_nodes_max,
+        shapes=settings.device_shapes,
     )
 
 
 def _cluster_autoscaler(settings: PluginSettings) -> CapacityProvider:
     return cluster_autoscaler.ClusterAutoscalerProvider(
-        settings.clock, settings.group_failures, nodes_max=settings.potential_nodes_max
+        settings.clock,
+        settings.group_failures,
+        nodes_max=settings.potential_nodes_max,
+        shapes=settings.device_shapes,
     )
 
 

@@ -44,6 +44,7 @@ from karpool.packing.new_nodes.pack_result import LaunchOption
 from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
 from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import Room
+from karpool.provisioning.device_shapes import DeviceShapes
 from karpool.wire.requests import ComponentSetsRequest
 
 NAME = "cluster-autoscaler"
@@ -69,7 +70,12 @@ class ClusterAutoscalerProvider:
     aspects = Aspect.NODE_GROUPS | Aspect.DAEMONS | Aspect.WAITING | Aspect.BUFFERS | Aspect.DRA
 
     def __init__(
-        self, clock: Clock, failures: LaunchFailures | None = None, *, nodes_max: int = NODES_MAX
+        self,
+        clock: Clock,
+        failures: LaunchFailures | None = None,
+        *,
+        nodes_max: int = NODES_MAX,
+        shapes: DeviceShapes | None = None,
     ) -> None:
         """`failures` are those of groups of the `Cluster` whose snapshots are asked about."""
         self.failures = failures if failures is not None else LaunchFailures()
@@ -77,7 +83,7 @@ class ClusterAutoscalerProvider:
         self._told: dict[str, LaunchFailure] = {}
         self._clock = clock
         self._nodes_max = nodes_max
-        self._templates = DriverTemplates()  # also of nodes that are gone
+        self._templates = DriverTemplates(shapes)  # also of nodes that are gone
 
     # Answering
 

@@ -51,6 +51,7 @@ from karpool.packing.new_nodes.node_plan import PoolCapacity
 from karpool.packing.new_nodes.offerings import StockOut
 from karpool.packing.new_nodes.pool_capacity import NewNodeCapacity
 from karpool.packing.tables.columns import Int64s
+from karpool.provisioning.device_shapes import DeviceShapes
 from karpool.wire.requests import ComponentSetsRequest
 
 NAME = "karpenter"
@@ -108,7 +109,12 @@ class KarpenterProvider:
     )
 
     def __init__(
-        self, clock: Clock, failures: LaunchFailures | None = None, *, nodes_max: int = NODES_MAX
+        self,
+        clock: Clock,
+        failures: LaunchFailures | None = None,
+        *,
+        nodes_max: int = NODES_MAX,
+        shapes: DeviceShapes | None = None,
     ) -> None:
         """`failures` are those of the `Cluster` whose snapshots are asked about."""
         self.failures = failures if failures is not None else LaunchFailures()
@@ -119,7 +125,7 @@ class KarpenterProvider:
         self._trying: _Compiled | None = None  # with what may be tried again
         self._moment: _Moment | None = None
         self._told: dict[tuple[str, Any], LaunchFailure] = {}
-        self._templates = DriverTemplates()  # also of nodes that are gone
+        self._templates = DriverTemplates(shapes)  # also of nodes that are gone
 
     # Answering
 

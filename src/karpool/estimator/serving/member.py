@@ -31,6 +31,7 @@ from karpool.kube.watch.informer_set import InformerSet
 from karpool.kube.watched import WatchedKind
 from karpool.manager.feature_gates import OVERCOMMIT_PROTECTION
 from karpool.model.contracts.shared_contract import SharedContract
+from karpool.provisioning.device_shapes import device_shapes_of
 from karpool.rooms.arrived import arrived, outstanding
 from karpool.wire.requests import EstimateRequest, WorkloadReference
 
@@ -179,6 +180,7 @@ def build_member(
         region=options.region,
         catalogue=Path(options.catalogue) if options.catalogue else None,
         contract=contract.member(name) if contract is not None else None,
+        device_shapes=device_shapes_of(Path(options.device_shapes) if options.device_shapes else None),
         potential_nodes_max=options.max_potential_nodes,
         quota_scopes=options.quota_scopes,
         failure_threshold_seconds=options.failure_threshold_seconds,

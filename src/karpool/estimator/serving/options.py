@@ -108,6 +108,13 @@ class EstimatorOptions(Options, frozen=True):
             "File of discounts, reservations and commitments; see docs/contracts.md. Default: list prices."
         ),
     ] = ""
+    device_shapes: Annotated[
+        str,
+        option(
+            "File of ResourceSlices that drivers publish on new nodes, labelled with their instance type."
+            " Default: what nodes of the type publish, else the GPUs of the catalogue."
+        ),
+    ] = ""
     region: Annotated[
         str,
         option(

@@ -32,6 +32,7 @@ from karpool.packing.tables.columns import Bools, Int64s
 
 # Thousandths of a device. Of 10 to 160, tried on the openb trace (seeds 1 to 9), 60 leaves the least.
 TIE = 60.0
+_DECIMALS = 3  # of such a thousandth: nodes in the same state are equal, in whatever order they were added up
 _KINDS_KEPT = 512
 _NEVER = -1
 
@@ -125,9 +126,9 @@ class FragmentationStrategy:
         taken = worth.part(request) * request.count
         gains = gains + worth.unfed_change(table, nodes, request.cpu_milli, taken)
         gains = gains - worth.scarcity(table)[nodes] * taken
-        if request.count > 1 or shape_of(request).whole:
-            gains = np.floor(gains / TIE)
-        best = np.flatnonzero(gains == gains.max())
+        is_whole = request.count > 1 or shape_of(request).whole
+        steps = np.floor(gains / TIE) if is_whole else np.round(gains, _DECIMALS)
+        best = np.flatnonzero(steps == steps.max())
         idle = worth.node_idle[nodes[best]]
         best = best[idle == idle.min()]
         if len(best) == 1:

@@ -13,10 +13,11 @@ from karpool.model.kubernetes.node import INSTANCE_TYPE
 from karpool.model.safe_yaml import SIZE_LIMIT, UnusableYaml, load_documents
 
 _FLAG = "--device-shapes"
+DeviceShapes = Mapping[str, Sequence[DeviceSlice]]  # by instance type
 
 
-def device_shapes_of(path: Path | None) -> Mapping[str, Sequence[DeviceSlice]]:
-    """By instance type; nothing without a file. Raises Invalid, naming the file and the slice."""
+def device_shapes_of(path: Path | None) -> DeviceShapes:
+    """Nothing without a file. Raises Invalid, naming the file and the slice."""
     if path is None:
         return {}
     shapes: dict[str, list[DeviceSlice]] = {}
