@@ -7,7 +7,7 @@ from msgspec import structs
 
 from karpool.gpu.controller.told_status import statuses
 from karpool.model.devices.amounts import DeviceAmount
-from karpool.model.devices.quota import GpuQuotas
+from karpool.model.devices.device import apps_in_short
 from tests.gpu.devices import GIB, ask, gpu, opened
 
 USED = DeviceAmount(90_000, 15 * GIB)
@@ -26,9 +26,14 @@ def test_what_the_ledger_says_is_told_until_the_object_says_it() -> None:
     allocator.restore(ask("a"), ["g"])
 
     def written(*devices: Any) -> list[Any]:
-        return list(statuses(seen(*devices), GpuQuotas(), allocator.free))
+        return list(statuses(seen(*devices), allocator))
 
-    (patch,) = written(device)
-    assert (patch.key.name, patch.status) == ("g", {"available": {"tflops": "90", "vram": str(15 * GIB)}})
-    assert written(structs.replace(device, available=USED)) == []
+    left, apps = written(device)
+    assert (left.key.name, left.status) == ("g", {"available": {"tflops": "90", "vram": str(15 * GIB)}})
+    (app,) = apps.status["runningApps"]
+    assert (app["count"], [pod["uid"] for pod in app["pods"]]) == (1, ["a"])
+    kept = {"qos": "high", **dict(sorted(app.items(), reverse=True))}  # as a server may give it back
+    told = structs.replace(device, available=USED, running_apps=apps_in_short([kept]))
+    assert written(told) == []
+    assert written(structs.replace(told, running_apps=apps_in_short(["none", {"pods": 7}]))) == [apps]
     assert written(structs.replace(device, is_of_agent=False)) == []  # TensorFusion's own operator tells it

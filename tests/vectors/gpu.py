@@ -257,17 +257,23 @@ def phase_filter(
     return rows[np.array(keep, dtype=bool)]
 
 
+def used_filter(
+    name: str, request: GpuRequest, offered: PartitionCatalogue | None = None
+) -> device_filters.Filter:
+    """As production uses it for such a request; where it does not, nothing is dropped."""
+    used = dict(device_filters.device_filters(request, isolation.DYNAMIC, offered))
+    return used.get(name, lambda table, rows: rows)
+
+
 def whole_filter(given: Given) -> device_filters.Filter:
-    asked = given.get("isolation", given.get("mode", "shared")) == "shared"
-    return device_filters.by_whole if asked else lambda table, rows: rows
+    mode = given.get("isolation", given.get("mode", isolation.SHARED))
+    return used_filter("whole GPU", GpuRequest("", isolation=mode))
 
 
 def partition_filter(given: Given) -> device_filters.Filter:
-    if given.get("isolation", isolation.PARTITIONED) != isolation.PARTITIONED:
-        return lambda table, rows: rows
-    return partial(
-        device_filters.by_partition, template=given.get("template", ""), catalogue=catalogue(given)
-    )
+    mode = given.get("isolation", isolation.PARTITIONED)
+    request = GpuRequest("", isolation=mode, template=given.get("template", ""))
+    return used_filter("partition", request, catalogue(given))
 
 
 def terms(given: list[Given]) -> tuple[Any, ...]:

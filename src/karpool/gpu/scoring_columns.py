@@ -169,7 +169,7 @@ class ScoringColumns:
         row = self._row_of.get(device.name)
         if row is None:
             row = self._new_row(device)
-        elif structs.replace(self.device(row), available=device.available) == device:
+        elif _said_of_itself(self.device(row)) == _said_of_itself(device):
             self.devices[row] = (
                 device  # reports come often and mostly tell of amounts, which the ledger counts
             )
@@ -335,3 +335,8 @@ class ScoringColumns:
         self.membership += 1
         self._pool_rows.clear()
         self.touch(row)
+
+
+def _said_of_itself(device: Device) -> Device:
+    """Without what the ledger counts."""
+    return structs.replace(device, available=None, running_apps="")

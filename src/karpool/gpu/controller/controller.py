@@ -225,8 +225,7 @@ class GpuScaler:
         self._after(world, plan, {**triaged.refused, **unreadable(seen.workers)})
         self._totals(view, seen.quota_keys)
         if self.options.mode is not ScalerMode.BRING_NODES:
-            allocator = self.desk.allocator
-            await write_statuses(self._client, statuses(seen, allocator.quotas, allocator.free))
+            await write_statuses(self._client, statuses(seen, self.desk.allocator))
         if done.stale or done.failed:
             return Requeue(1.0)
         wake_at = plan.wake_at or view.now + self._settings.resync

@@ -5,19 +5,22 @@ object is TensorFusion's. A status follows from what is seen and what is held, a
 says something else: whoever writes it again writes the same.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import structlog
 
+from karpool.gpu.allocation.allocator import Allocator
+from karpool.gpu.allocation.ledger import DeviceLedger
 from karpool.gpu.controller.cluster_view import GpuClusterView
 from karpool.kube.api.client import Client
 from karpool.kube.errors import KubeError, LeadershipLost
 from karpool.model import quantity
 from karpool.model.devices.amounts import DeviceAmount
-from karpool.model.devices.device import Device
+from karpool.model.devices.device import Device, apps_in_short
 from karpool.model.devices.gpu_quota import QUOTAS
-from karpool.model.devices.quota import GpuQuota, GpuQuotas, QuotaUsage, quota_room
+from karpool.model.devices.quota import GpuQuota, QuotaUsage, quota_room
+from karpool.model.devices.request import GpuRequest
 from karpool.model.kubernetes.api_resources import GPUS, ApiResource, ObjectKey
 
 log = structlog.get_logger()
@@ -30,12 +33,11 @@ class StatusPatch(NamedTuple):
     status: dict[str, Any]
 
 
-def statuses(
-    seen: GpuClusterView, quotas: GpuQuotas, free: Callable[[str], DeviceAmount | None]
-) -> Iterator[StatusPatch]:
+def statuses(seen: GpuClusterView, allocator: Allocator) -> Iterator[StatusPatch]:
     """Those that are not what the objects say."""
+    quotas = allocator.quotas
     described = [use.device for uses in seen.snapshot.devices.values() for use in uses if use.described]
-    yield from _of_devices(described, free)
+    yield from _of_devices([device for device in described if device.is_of_agent], allocator)
     if not all(device.is_of_agent for device in described):
         return  # TensorFusion's operator counts
     for namespace, key in seen.quota_keys.items():
@@ -49,13 +51,35 @@ def statuses(
             yield StatusPatch(QUOTAS, key, status)
 
 
-def _of_devices(
-    devices: Iterable[Device], free: Callable[[str], DeviceAmount | None]
-) -> Iterator[StatusPatch]:
+def _of_devices(devices: Sequence[Device], allocator: Allocator) -> Iterator[StatusPatch]:
+    """What is left of each, and who has it: written apart, so that a server that refuses one takes the
+    other."""
     for device in devices:
-        left = free(device.name) if device.is_of_agent else None
-        if left is not None and left != device.available:
+        left = allocator.free(device.name)
+        if left is None:
+            continue  # the allocator does not know it yet
+        if left != device.available:
             yield StatusPatch(GPUS, ObjectKey("", device.name), {"available": _amount(left)})
+        apps = running_apps(allocator.ledger, device.name)
+        if apps_in_short(apps) != device.running_apps:
+            yield StatusPatch(GPUS, ObjectKey("", device.name), {"runningApps": apps})
+
+
+def running_apps(ledger: DeviceLedger, device: str) -> list[dict[str, Any]]:
+    """By workload; a pod of none is its own."""
+    requests = [ledger.committed[uid].request for uid in ledger.holders(device) if uid in ledger.committed]
+    apps: dict[tuple[str, str], list[GpuRequest]] = {}
+    for request in sorted(requests, key=lambda request: (request.namespace, request.name, request.uid)):
+        apps.setdefault((request.namespace, request.workload or request.name), []).append(request)
+    return [
+        {
+            "name": name,
+            "namespace": namespace,
+            "count": len(pods),
+            "pods": [{"name": pod.name, "namespace": pod.namespace, "uid": pod.uid} for pod in pods],
+        }
+        for (namespace, name), pods in sorted(apps.items())
+    ]
 
 
 def quota_status(quota: GpuQuota, used: QuotaUsage) -> dict[str, Any]:

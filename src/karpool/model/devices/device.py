@@ -6,8 +6,9 @@ ledger; `available` is used only where a device comes with a figure of its own
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -67,6 +68,7 @@ class Device(msgspec.Struct, frozen=True):
     compute_known: bool = True
     links: tuple[tuple[str, str], ...] = ()  # peers on its machine, and the path to each
     is_of_agent: bool = False  # described by our own agent, which hands out nothing
+    running_apps: str = ""  # `apps_in_short`, where we are the ones who tell it
 
     @property
     def is_ours(self) -> bool:
@@ -105,6 +107,7 @@ class _Status(Wire, frozen=True):
     active_isolation_mode: str | None = None
     dynamic_isolation_conflict: bool | None = None
     used_by: str | None = None
+    running_apps: list[Any] | None = None
 
 
 class GpuObject(WireObject, frozen=True):
@@ -118,6 +121,7 @@ def from_object(gpu: GpuObject) -> Device:
     status, meta = gpu.status or _Status(), gpu.metadata
     labels, annotations = meta.labels or {}, meta.annotations or {}
     missing = annotations.get(MISSING_ANNOTATION, "")
+    is_of_agent = annotations.get(PUBLISHED_BY) == AGENT
     phase = status.phase or PENDING
     return Device(
         name=meta.name,
@@ -137,9 +141,24 @@ def from_object(gpu: GpuObject) -> Device:
         isolation_conflict=bool(status.dynamic_isolation_conflict),
         capabilities=_capabilities(annotations.get(CAPABILITIES_ANNOTATION)),
         links=read_links(annotations.get(LINKS_ANNOTATION, "")),
-        is_of_agent=annotations.get(PUBLISHED_BY) == AGENT,
+        is_of_agent=is_of_agent,
+        running_apps=apps_in_short(status.running_apps or ()) if is_of_agent else "",
         missing_since=missing,
     )
+
+
+def apps_in_short(apps: Iterable[Any]) -> str:
+    """Who uses a device, whatever a server adds to it and in whatever order it has the fields."""
+    short = [
+        [app.get("namespace"), app.get("name"), [pod.get("uid") for pod in _mappings(app.get("pods"))]]
+        for app in _mappings(apps)
+    ]
+    return json.dumps(short) if short else ""
+
+
+def _mappings(entries: object) -> list[Mapping[str, Any]]:
+    listed = entries if isinstance(entries, (list, tuple)) else ()
+    return [entry for entry in listed if isinstance(entry, Mapping)]
 
 
 def _capabilities(text: str | None) -> Mapping[str, bool] | None:
