@@ -228,3 +228,22 @@ def test_an_empty_mix_ranks_by_idle_alone():
 
     assert allocator.try_allocate(whole()).node == "b"
     assert allocator.devices_of(POOL)
+
+
+def percent(share):
+    return DeviceShare(percent_milli=share * 1000, vram_percent_milli=share * 1000)
+
+
+def test_a_share_goes_where_it_fits_exactly_though_another_node_has_less_idle():
+    """Whole devices keep nodes empty where that costs little; for a share every thousandth counts."""
+    usual_requests = [wanting(percent(35)), wanting(percent(47)), *(whole(f"w{n}") for n in range(30))]
+    devices = [*node("exact", 2), *node("loose", 1)]
+    allocator = opened(devices, strategy=aware(*usual_requests))
+    for uid, share, device in (("a", 65, "exact-0"), ("b", 47, "loose-0")):
+        allocator.restore(wanting(percent(share), uid), [device])
+
+    placed = allocator.try_allocate(wanting(percent(35), "c"), 0.0)
+    of_whole = opened(devices, strategy=aware(*usual_requests)).try_allocate(whole("d"), 0.0)
+
+    assert placed.devices == ("exact-0",)
+    assert of_whole.devices == ("loose-0",)
