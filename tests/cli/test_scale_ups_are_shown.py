@@ -155,3 +155,8 @@ def test_a_file_shows_the_same(tmp_path: Path, capsys: Capture) -> None:
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     assert run(["get", "scale-ups", "--snapshot", str(path), "-o", "yaml"], "karpool") == 0
     assert KEY.name in capsys.readouterr().out
+
+
+def test_a_state_that_there_is_not_is_said(capsys: Capture) -> None:
+    assert run(["get", "scale-ups", "--state", "Pendign"], "karpool") == 2
+    assert "'Pendign' is not one of" in capsys.readouterr().err

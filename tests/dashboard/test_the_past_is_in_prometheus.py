@@ -1,8 +1,12 @@
 """Charts are filled by a Prometheus that scrapes dashboards: bounded, checked, and never in the way."""
 
+import asyncio
 import json
 import math
-from collections.abc import Iterator
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,12 +16,12 @@ from urllib.parse import parse_qs, urlparse
 
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
 from karpool.cli.main import run
 from karpool.dashboard.pages.collector import CollectorSettings
 from karpool.dashboard.pages.time_series import FleetHistory, filled, range_of, series_of
-from karpool.dashboard.prometheus_history import EVICTIONS, METRICS, PREFIX, PrometheusHistory
+from karpool.dashboard.prometheus_history import EVICTIONS, METRICS, PREFIX, Past, PrometheusHistory
 from karpool.dashboard.server.app import dashboard
 from karpool.dashboard.server.metrics import DashboardMetrics
 from karpool.kube.clock import RealClock
@@ -49,7 +53,7 @@ class Stub:
         if self.body:
             return self.body
         start, step = float(query["start"][0]), float(query["step"][0])
-        if "increase" in query["query"][0]:
+        if EVICTIONS in query["query"][0]:
             return matrix(("", [(start, "2")]))
         return matrix(
             (f"{PREFIX}nodes", [(start, "7"), (start + step, "NaN")]),
@@ -167,6 +171,59 @@ def test_what_is_exported_is_what_is_read() -> None:
     assert 'cluster="east"' not in generate_latest(metrics.registry).decode()
 
 
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+async def told_by(url: str, is_so: Callable[[Past], object]) -> Past:
+    """The last hour as Prometheus has it, as soon as that is so."""
+    server, hour = PrometheusServer(url), range_of("hour")
+    async with asyncio.timeout(120):
+        while True:
+            now = time.time()
+            past, _ = await PrometheusHistory(server.fetch, RealClock()).read("east", hour, now - 600, now)
+            if is_so(past):
+                return past
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="did not run: there is no prometheus")
+async def test_a_real_prometheus_scrapes_and_tells_the_past(tmp_path: Path) -> None:
+    metrics = DashboardMetrics(CollectorRegistry())
+    metrics.sampled([row(nodes=3), row("west", nodes=40)], {"east": 4})
+    exporter, thread = start_http_server(0, addr="127.0.0.1", registry=metrics.registry)
+    target, listens = f"127.0.0.1:{exporter.server_port}", f"127.0.0.1:{free_port()}"
+    config = {"scrape_configs": [{"job_name": "karpool", "static_configs": [{"targets": [target]}]}]}
+    config |= {"global": {"scrape_interval": "1s"}}
+    (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+    process = await asyncio.create_subprocess_exec(
+        "prometheus",
+        f"--config.file={tmp_path / 'prometheus.yml'}",
+        f"--storage.tsdb.path={tmp_path / 'data'}",
+        f"--web.listen-address={listens}",
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        past = await told_by(f"http://{listens}", lambda past: past.get("nodes"))
+        assert set(past["nodes"].values()) == {3.0}
+        assert set(past["cpuRequested"].values()) == {3000.0}
+
+        await told_by(f"http://{listens}", lambda past: past.get("evictions"))
+        metrics.sampled([row(nodes=5)], {"east": 7})
+        past = await told_by(f"http://{listens}", lambda past: sum(past["evictions"].values()))
+        assert sum(past["evictions"].values()) == 3.0
+        assert 5.0 in past["nodes"].values()
+    finally:
+        process.terminate()
+        await process.wait()
+        exporter.shutdown()
+        exporter.server_close()
+        thread.join()
+
+
 async def test_a_page_shows_it_and_says_when_it_cannot(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a-secret\n")
     stub = Stub()
@@ -198,6 +255,8 @@ async def test_a_page_shows_it_and_says_when_it_cannot(tmp_path: Path) -> None:
         (["--prometheus-token-file", "TOKEN"], "go with --prometheus-url"),
         (["--prometheus-url", "http://x", "--prometheus-token-file", "/nowhere"], "does not exist"),
         (["--prometheus-url", "http://x", "--prometheus-ca-file", "TOKEN"], "https"),
+        (["--allowed-host", "Dashboard.example.com:8088"], "without port"),
+        (["--allowed-host", "http://x"], "without port"),
     ],
 )
 def test_wrong_flags_are_said(

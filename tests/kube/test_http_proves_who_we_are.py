@@ -6,7 +6,6 @@ import datetime
 import os
 import stat
 import sys
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -533,81 +532,6 @@ def test_the_environments_proxy_is_honoured(server, env, proxy):
 
 
 # Secrets
-
-
-@asynccontextmanager
-async def tunnelling(status="200 Connection established"):
-    """A proxy that carries what it cannot read; gives its address and the requests it was asked."""
-    asked, carrying, writers = [], [], []
-
-    async def carry(reader, writer):
-        while data := await reader.read(65536):
-            writer.write(data)
-        writer.close()
-
-    async def accept(reader, writer):
-        writers.append(writer)
-        asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
-        writer.write(f"HTTP/1.1 {status}\r\n\r\n".encode())
-        if not status.startswith("200"):
-            writer.close()
-            return
-        host, _, port = asked[-1].split()[1].rpartition(":")
-        there = await asyncio.open_connection(host, int(port))
-        writers.append(there[1])
-        carrying.extend(
-            (asyncio.create_task(carry(reader, there[1])), asyncio.create_task(carry(there[0], writer)))
-        )
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    try:
-        yield f"http://user:pass%20word@127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
-    finally:
-        server.close()
-        for task in carrying:
-            task.cancel()
-        for writer in writers:
-            writer.close()
-        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
-
-
-async def test_a_proxy_carries_what_it_cannot_read():
-    async with (
-        tunnelling() as (proxy, asked),
-        serving(AUTHORITY) as server,
-        client_of(server, proxy_url=proxy) as client,
-    ):
-        await client.server_version()
-        await client.server_version()
-
-    pair = base64.b64encode(b"user:pass word").decode()
-    assert len(asked) == 1
-    assert asked[0].startswith("CONNECT 127.0.0.1:")
-    assert f"proxy-authorization: Basic {pair}" in asked[0]
-    assert "secret-token" not in asked[0]
-    assert len(server.calls) == 2
-
-
-async def test_a_proxy_that_refuses_means_nothing_was_sent():
-    async with (
-        tunnelling("407 Who are you") as (proxy, _),
-        serving(AUTHORITY) as server,
-        client_of(server, proxy_url=proxy) as client,
-    ):
-        with pytest.raises(ApiUnreachable, match="the proxy answers 407") as caught:
-            await client.server_version()
-
-    assert not caught.value.sent
-    assert not server.calls
-
-
-async def test_plain_http_is_asked_of_the_proxy_itself():
-    async with serving() as server, serving() as other, client_of(other, proxy_url=server.url) as client:
-        await client.server_version()
-
-    assert len(server.calls) == 1
-    assert not other.calls
-
 
 CANARY = "canary-7f3a"
 

@@ -43,7 +43,7 @@ from karpool.kube.api.client import Client
 from karpool.kube.errors import Denied
 from karpool.kube.watch.feed import cluster_watches
 from karpool.kube.watch.informer_set import InformerSet
-from karpool.kube.watched import WatchedKind
+from karpool.kube.watched import EachSink, WatchedKind
 from karpool.model.karmada.binding import binding_key
 from karpool.model.karmada.replica_requirements import ReplicaRequirements
 from karpool.model.kubernetes.api_resources import (
@@ -291,9 +291,9 @@ class DashboardCluster:
         yield from map(self._without_own_events, self.claims.watches)
         yield self.scale_ups.watch
         yield WatchedKind(EVENTS, KubeEvent, self.events, optional=True)
-        yield WatchedKind(CLUSTERS, dict, _Each(self._on_member), optional=True)
+        yield WatchedKind(CLUSTERS, dict, EachSink(self._on_member), optional=True)
         for resource in (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS):
-            yield WatchedKind(resource, dict, _Each(self._on_binding), optional=True)
+            yield WatchedKind(resource, dict, EachSink(self._on_binding), optional=True)
 
     def _without_own_events(self, watched: WatchedKind[Any]) -> WatchedKind[Any]:
         """All events are shown: those about stock need no watch of their own."""
@@ -344,15 +344,6 @@ class _StockEvents:
         if about_stock:
             self._sink.apply(about_stock)
             self._tell()
-
-
-class _Each:
-    def __init__(self, take: Callable[[ObjectChange[Object]], None]) -> None:
-        self._take = take
-
-    def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
-        for change in changes:
-            self._take(change)
 
 
 def _areas_of(resource: ApiResource, into: type[Any]) -> Sequence[ViewArea]:

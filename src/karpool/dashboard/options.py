@@ -1,5 +1,6 @@
 """The options of `karpool dashboard`."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -19,6 +20,7 @@ from karpool.model.web_address import is_http_url
 from karpool.scheduler.controller.options import DecisionOptions
 
 PORT = 8088
+_HOST = re.compile(r"[0-9a-z]([0-9a-z.-]{0,251}[0-9a-z])?|[0-9a-f:]{2,45}")  # the latter: IPv6
 
 
 class DashboardOptions(Options, frozen=True):
@@ -129,6 +131,10 @@ class DashboardOptions(Options, frozen=True):
                 f"--host {self.host} is not loopback: give --tls-cert-file and --tls-private-key-file, "
                 "or --insecure-http behind a proxy that ends TLS"
             )
+        for name in self.allowed_hosts:
+            if not _HOST.fullmatch(name):
+                reason = "must be a host name without port, in lower case, like dashboard.example.com"
+                yield Invalid("--allowed-host", name, reason)
         if self.prometheus_url and not is_http_url(self.prometheus_url):
             reason = "must be an address without a password, like http://prometheus.monitoring.svc:9090"
             yield Invalid("--prometheus-url", "...", reason)  # what was typed may hold a password

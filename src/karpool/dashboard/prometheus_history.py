@@ -88,9 +88,12 @@ class PrometheusHistory:
         chosen = f",cluster={json.dumps(cluster, ensure_ascii=False)}" if cluster else ""
         # Several dashboards export the same clusters: each cluster counts once.
         gauges = f'max by (__name__, cluster) ({{__name__=~"{PREFIX}.+"{chosen}}})'
-        told_to_leave = f'increase({{__name__="{EVICTIONS}_total"{chosen}}}[{step}s])'
+        # A difference, not increase(): that knows nothing where samples are further apart than steps, and
+        # guesses parts of evictions where they are not.
+        counter = f'{{__name__="{EVICTIONS}_total"{chosen}}}'
+        told_to_leave = f"max by (cluster) ({counter}) - max by (cluster) ({counter} offset {step}s)"
         series: dict[str, dict[int, float]] = {}
-        for query in (f"sum by (__name__) ({gauges})", f"sum (max by (cluster) ({told_to_leave}))"):
+        for query in (f"sum by (__name__) ({gauges})", f"sum (clamp_min({told_to_leave}, 0))"):
             times = {"start": first * step, "end": last * step, "step": step}
             path = f"/api/v1/query_range?{urlencode({'query': query, **times})}"
             for name, units, values in _series(self._fetch(path), range_.steps):

@@ -1,12 +1,31 @@
 """Kinds that somebody needs to see, whoever delivers them: an informer, one list, or a file."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from karpool.cluster.changes import ChangeSink
+import structlog
+
+from karpool.cluster.changes import ChangeSink, ObjectChange
 from karpool.model.kubernetes.api_resources import ALL, ApiResource, ListOptions
 
+log = structlog.get_logger(__name__)
+
 T = TypeVar("T")
+
+
+class EachSink(Generic[T]):
+    """Hands changes over one by one; one that cannot be handled does not stop the rest."""
+
+    def __init__(self, handle: Callable[[ObjectChange[T]], None]) -> None:
+        self._handle = handle
+
+    def apply(self, changes: Sequence[ObjectChange[T]], /) -> None:
+        for change in changes:
+            try:
+                self._handle(change)
+            except Exception:
+                log.exception("change not handled", object=str(change.key))
 
 
 @dataclass(frozen=True, slots=True)

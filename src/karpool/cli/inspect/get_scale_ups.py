@@ -14,7 +14,7 @@ from karpool.cli.options.parameters import with_options
 from karpool.cli.output.listing import ListedItem, Listing
 from karpool.cli.output.text import NONE, note, pluralize
 from karpool.gpu.records.scale_up_object import SCALEUPS, from_object
-from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpUnit
+from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.kube.api.client import Client
 from karpool.kube.clock import RealClock
 from karpool.kube.errors import NotFound
@@ -199,7 +199,12 @@ def scale_ups_listing(listing: ScaleUpListing, records: Sequence[ScaleUpRecord])
 
 @click.command("scale-ups", epilog="Example: karpool get scale-ups --pool shared -o json")
 @click.option("--pool", help="Show only this GPU pool. Default: all.")
-@click.option("--state", help="Show only this state, like Pending. Default: all.")
+@click.option(
+    "--state",
+    type=click.Choice([state.value for state in ScaleUpState], case_sensitive=False),
+    metavar="STATE",
+    help="Show only this state, like Pending. Default: all.",
+)
 @with_options(NamespaceOptions, "places")
 @with_options(ListingOptions, "listing")
 @cluster_options
@@ -223,8 +228,7 @@ def scale_ups(
         chosen = [
             record
             for record in listed.records
-            if pool in (None, record.key.pool)
-            and (state is None or state.lower() == record.state.value.lower())
+            if pool in (None, record.key.pool) and state in (None, record.state.value)
         ]
         return scale_ups_listing(listed, chosen)
 

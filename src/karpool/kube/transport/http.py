@@ -1,4 +1,4 @@
-"""Carry requests over HTTP(S).
+"""Carry requests over HTTP(S) with aiohttp.
 
 Connections are reused; a changed certificate or CA opens new ones and lets the
 old finish. A 401 asks the credentials once for something better. Redirects
@@ -12,89 +12,51 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
 
 from karpool.kube.clock import Clock, RealClock
 from karpool.kube.config.credentials import DataOrFileReader, KubeCredentials, RequestIdentity
 from karpool.kube.config.kubeconfig import ClusterConfig
 from karpool.kube.config.tls import client_context
 from karpool.kube.errors import ApiUnreachable, describe
-from karpool.kube.transport import http1
-from karpool.kube.transport.http1 import Disconnected, HttpConnection, ResponseHead
 from karpool.kube.transport_interface import HttpRequest, HttpResponse
 
 BODY_LIMIT = 512 * 1024 * 1024
 CONNECT_SECONDS = 10.0
-IDLE_SECONDS = 60.0  # a connection that waited longer may be gone without our knowing
 CONCURRENT_REQUESTS = 128
 REDACTED = "[redacted]"
-_REPEATED = ("GET", "PUT", "DELETE")  # on another connection, when a kept one turns out to be gone
+_BEFORE_SENDING = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 
 
 @dataclass(slots=True)
 class _Connections:
-    """Made for one set of certificates; closed when outdated and idle."""
+    """A session made for one set of certificates; closed when outdated and idle."""
 
-    tls: ssl.SSLContext | None
+    session: aiohttp.ClientSession
     made_for: tuple[bytes, bytes, bytes]
-    idle: list[HttpConnection] = field(default_factory=list)  # the last used is the last
-    in_use: set[HttpConnection] = field(default_factory=set)
+    in_use: int = 0
     outdated: bool = False
-
-    def take(self) -> HttpConnection | None:
-        now = asyncio.get_running_loop().time()
-        while self.idle and (now - self.idle[0].idle_since > IDLE_SECONDS or not self.idle[0].is_reusable):
-            self.idle.pop(0).close()
-        while self.idle:
-            if (connection := self.idle.pop()).is_reusable:
-                self.in_use.add(connection)
-                return connection
-        return None
-
-    def give_back(self, connection: HttpConnection) -> None:
-        self.in_use.discard(connection)
-        if self.outdated or not connection.is_reusable:
-            connection.close()
-            return
-        connection.idle_since = asyncio.get_running_loop().time()
-        self.idle.append(connection)
-
-    def close(self) -> None:
-        for connection in (*self.idle, *self.in_use):
-            connection.close()
-        self.idle.clear()
-
-
-@dataclass(slots=True)
-class _Answer:
-    """The head has come; the body is to be read from the connection."""
-
-    head: ResponseHead
-    connection: HttpConnection
-    connections: _Connections
-
-    def done(self) -> None:
-        """A stream that is left early cannot be reused."""
-        self.connections.give_back(self.connection)
 
 
 class _Stream:
-    def __init__(self, answer: _Answer, owner: "HttpTransport", what: str, identity: RequestIdentity):
-        self.status, self.headers = answer.head.status, answer.head.headers
-        self._connection, self._owner, self._what, self._identity = (
-            answer.connection,
-            owner,
-            what,
-            identity,
-        )
+    def __init__(
+        self, answer: aiohttp.ClientResponse, owner: "HttpTransport", what: str, identity: RequestIdentity
+    ):
+        self.status = answer.status
+        self.headers: Mapping[str, str] = {name.lower(): value for name, value in answer.headers.items()}
+        self._answer, self._owner, self._what, self._identity = answer, owner, what, identity
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         try:
-            while chunk := await self._connection.piece():
+            async for chunk in self._answer.content.iter_any():
                 # Error bodies are shown to people; a whole one arrives in one piece.
                 yield chunk if self.status < 400 else _strike_out(chunk, self._identity)
-        except OSError as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise self._owner.unreachable(error, self._what, self._identity) from error
 
 
@@ -109,58 +71,12 @@ class HttpTransport:
         self._credentials = KubeCredentials(config, self._clock)
         self._ca = DataOrFileReader(config.ca, self._clock)
         self._proxy = config.proxy_url or _proxy_of_environment(config.server, env)
-        self._server = urlsplit(config.server)
         self._connections: _Connections | None = None
         self._outdated: list[_Connections] = []
         self._slots = asyncio.Semaphore(CONCURRENT_REQUESTS)
         self._closed = False
 
     async def request(self, request: HttpRequest, *, timeout: float | None = None) -> HttpResponse:
-        await self._take_slot(request, timeout)
-        try:
-            identity = await self._credentials.current()
-            try:
-                async with asyncio.timeout(timeout):
-                    answer, identity = await self._answered(request, identity)
-                    try:
-                        body = await self._read(answer, request, identity)
-                    finally:
-                        answer.done()
-            except TimeoutError as error:
-                raise self.unreachable(error, describe(request), identity) from error
-        finally:
-            self._slots.release()
-        status = answer.head.status
-        return HttpResponse(
-            status, answer.head.headers, body if status < 400 else _strike_out(body, identity)
-        )
-
-    @asynccontextmanager
-    async def stream(self, request: HttpRequest, *, timeout: float | None = None) -> AsyncIterator[_Stream]:
-        """`timeout` bounds the time until the answer starts; silence after that is the reader's affair."""
-        identity = await self._credentials.current()
-        try:
-            async with asyncio.timeout(timeout):
-                answer, identity = await self._answered(request, identity)
-        except TimeoutError as error:
-            raise self.unreachable(error, describe(request), identity) from error
-        try:
-            yield _Stream(answer, self, describe(request), identity)
-        finally:
-            answer.done()
-
-    async def close(self) -> None:
-        self._closed = True
-        live = [self._connections] if self._connections else []
-        for connections in (*live, *self._outdated):
-            connections.close()
-        self._connections = None
-        self._outdated.clear()
-
-    async def _take_slot(self, request: HttpRequest, timeout: float | None) -> None:
-        if not self._slots.locked():
-            await self._slots.acquire()  # at once
-            return
         try:
             async with asyncio.timeout(timeout):
                 await self._slots.acquire()
@@ -169,93 +85,111 @@ class HttpTransport:
                 f"{describe(request)}: {CONCURRENT_REQUESTS} requests are under way and none ended in time"
             )
             raise ApiUnreachable(message, sent=False) from None
+        try:
+            limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_SECONDS)
+            async with self._answered(request, limits) as (answer, identity):
+                body = await self._read(answer, request, identity)
+        finally:
+            self._slots.release()
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        if answer.status >= 400:
+            body = _strike_out(body, identity)
+        return HttpResponse(answer.status, headers, body)
 
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest, *, timeout: float | None = None) -> AsyncIterator[_Stream]:
+        """`timeout` bounds the time until the answer starts; silence after that is the reader's affair."""
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=timeout or CONNECT_SECONDS, sock_read=None)
+        async with self._answered(request, limits, start_within=timeout) as (answer, identity):
+            yield _Stream(answer, self, describe(request), identity)
+
+    async def close(self) -> None:
+        self._closed = True
+        live = [self._connections] if self._connections else []
+        for connections in (*live, *self._outdated):
+            await connections.session.close()
+        self._connections = None
+        self._outdated.clear()
+
+    @asynccontextmanager
     async def _answered(
-        self, request: HttpRequest, identity: RequestIdentity
-    ) -> tuple[_Answer, RequestIdentity]:
-        """The answer's head, and who it was given to."""
-        answer = await self._send(request, identity)
-        if answer.head.status == 401 and self._credentials.refused(identity):
-            answer.done()
-            identity = await self._credentials.current()
-            answer = await self._send(request, identity)
-        return answer, identity
-
-    async def _send(self, request: HttpRequest, identity: RequestIdentity) -> _Answer:
-        connections = self._connections_for(identity)
+        self, request: HttpRequest, limits: aiohttp.ClientTimeout, *, start_within: float | None = None
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, RequestIdentity]]:
+        identity = await self._credentials.current()
+        connections = await self._connections_for(identity)
+        connections.in_use += 1
         try:
-            message = self._message(request, identity)
-        except ValueError as error:
-            raise self.unreachable(error, describe(request), identity, sent=False) from error
-        connection = connections.take()
-        if connection is not None:
+            answer = await self._send(connections, request, identity, limits, start_within)
+            if answer.status == 401 and self._credentials.refused(identity):
+                answer.release()
+                identity = await self._credentials.current()
+                connections = await self._switch(connections, identity)
+                answer = await self._send(connections, request, identity, limits, start_within)
             try:
-                return await self._exchange(connections, connection, message)
-            except ConnectionError as error:
-                if request.method not in _REPEATED:
-                    raise self.unreachable(error, describe(request), identity) from error
-        connection = await self._connected(connections, request, identity)
+                yield answer, identity
+            finally:
+                # A stream that is left early cannot be reused; a finished answer already went back.
+                answer.close()
+        finally:
+            connections.in_use -= 1
+            await self._drop_outdated()
+
+    async def _switch(self, old: _Connections, identity: RequestIdentity) -> _Connections:
+        new = await self._connections_for(identity)
+        old.in_use -= 1
+        new.in_use += 1
+        return new
+
+    async def _send(
+        self,
+        connections: _Connections,
+        request: HttpRequest,
+        identity: RequestIdentity,
+        limits: aiohttp.ClientTimeout,
+        start_within: float | None,
+    ) -> aiohttp.ClientResponse:
+        headers = CIMultiDict(request.headers)
+        headers.extend(identity.headers)
+        # Inside a cluster bandwidth is cheaper than unpacking.
+        headers["accept-encoding"] = "identity"
         try:
-            return await self._exchange(connections, connection, message)
-        except OSError as error:
+            async with asyncio.timeout(start_within):
+                return await connections.session.request(
+                    request.method,
+                    self._url(request),
+                    data=request.body or None,
+                    headers=headers,
+                    timeout=limits,
+                    allow_redirects=False,
+                    proxy=self._proxy or None,
+                    server_hostname=self._config.tls_server_name or None,
+                )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self.unreachable(error, describe(request), identity) from error
 
-    async def _exchange(
-        self, connections: _Connections, connection: HttpConnection, message: bytes
-    ) -> _Answer:
-        try:
-            return _Answer(await connection.send(message), connection, connections)
-        except BaseException:
-            connection.close()
-            connections.in_use.discard(connection)
-            raise
-
-    async def _connected(
-        self, connections: _Connections, request: HttpRequest, identity: RequestIdentity
-    ) -> HttpConnection:
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                connection = await self._connect(connections.tls)
-        except (OSError, ValueError) as error:
-            raise self.unreachable(error, describe(request), identity, sent=False) from error
-        connections.in_use.add(connection)
-        return connection
-
-    async def _connect(self, tls: ssl.SSLContext | None) -> HttpConnection:
-        server = self._server
-        host = server.hostname or ""
-        port = server.port or (80 if tls is None else 443)
-        name = self._config.tls_server_name or host
-        if not self._proxy:
-            return await http1.connect(host, port, tls, name)
-        proxy = urlsplit(self._proxy)
-        if tls is None:
-            return await http1.connect_to_proxy(proxy)
-        return await http1.connect_through(proxy, host, port, tls, name)
-
-    async def _read(self, answer: _Answer, request: HttpRequest, identity: RequestIdentity) -> bytes:
+    async def _read(
+        self, answer: aiohttp.ClientResponse, request: HttpRequest, identity: RequestIdentity
+    ) -> bytes:
         pieces: list[bytes] = []
         size = 0
         try:
-            while piece := await answer.connection.piece():
+            async for piece in answer.content.iter_any():
                 pieces.append(piece)
                 size += len(piece)
                 if size > BODY_LIMIT:
                     raise ApiUnreachable(f"{describe(request)}: the answer is larger than {BODY_LIMIT} bytes")
-        except OSError as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise self.unreachable(error, describe(request), identity) from error
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return b"".join(pieces)
 
-    def unreachable(
-        self, error: Exception, what: str, identity: RequestIdentity, *, sent: bool = True
-    ) -> ApiUnreachable:
-        """Our words for the system's error; its own text is used only with our secrets struck out."""
+    def unreachable(self, error: Exception, what: str, identity: RequestIdentity) -> ApiUnreachable:
+        """Our words for the library's error; its own text is used only with our secrets struck out."""
         return ApiUnreachable(
-            f"{what}: {self._config.server}: {_strike_out_text(_reason(error, sent), identity, self._proxy)}",
-            sent=sent,
+            f"{what}: {self._config.server}: {_strike_out_text(_reason(error), identity, self._proxy)}",
+            sent=not isinstance(error, _BEFORE_SENDING),
         )
 
-    def _connections_for(self, identity: RequestIdentity) -> _Connections:
+    async def _connections_for(self, identity: RequestIdentity) -> _Connections:
         if self._closed:
             raise ApiUnreachable(f"cluster {self._config.name}: the connection has been closed", sent=False)
         credentials = (self._ca.read(), identity.certificate, identity.key)
@@ -264,49 +198,47 @@ class HttpTransport:
                 return self._connections
             self._connections.outdated = True
             self._outdated.append(self._connections)
-        self._connections = _Connections(self._tls(*credentials), credentials)
-        self._drop_outdated()
+        self._connections = _Connections(self._session(*credentials), credentials)
+        await self._drop_outdated()
         return self._connections
 
-    def _drop_outdated(self) -> None:
-        for connections in self._outdated:
-            for connection in connections.idle:
-                connection.close()
-            connections.idle.clear()
+    async def _drop_outdated(self) -> None:
+        idle = [connections for connections in self._outdated if connections.in_use == 0]
         self._outdated = [connections for connections in self._outdated if connections.in_use]
+        for connections in idle:
+            await connections.session.close()
 
-    def _tls(self, ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext | None:
-        if not self._config.server.startswith("https"):
-            return None
-        return client_context(
-            self._config.name, ca=ca, certificate=certificate, key=key, insecure=self._config.insecure
+    def _session(self, ca: bytes, certificate: bytes, key: bytes) -> aiohttp.ClientSession:
+        tls: ssl.SSLContext | bool = True
+        if self._config.server.startswith("https"):
+            tls = client_context(
+                self._config.name, ca=ca, certificate=certificate, key=key, insecure=self._config.insecure
+            )
+        # Watches hold their connections for ever, so only plain requests are limited, by `_slots`.
+        connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=60)
+        return aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent", "Accept-Encoding", "Content-Type"),
+            read_bufsize=256 * 1024,
         )
 
-    def _message(self, request: HttpRequest, identity: RequestIdentity) -> bytes:
-        server = self._server
+    def _url(self, request: HttpRequest) -> URL:
         query = f"?{urlencode(request.query)}" if request.query else ""
-        target = f"{server.path.rstrip('/')}{quote(request.path, safe='/:@!$&()*+,;=~')}{query}"
-        # Inside a cluster bandwidth is cheaper than unpacking.
-        headers = [*request.headers.items(), *identity.headers, ("accept-encoding", "identity")]
-        host = server.netloc.rpartition("@")[2]
-        if self._proxy and server.scheme == "http":
-            target = f"http://{host}{target}"
-            headers += http1.proxy_headers(urlsplit(self._proxy))
-        return http1.request_message(request.method, target, host, headers, request.body)
+        return URL(f"{self._config.server}{quote(request.path, safe='/:@!$&()*+,;=~')}{query}", encoded=True)
 
 
-def _reason(error: Exception, sent: bool) -> str:
+def _reason(error: Exception) -> str:
     match error:
-        case ssl.SSLCertVerificationError():
-            return f"certificate not accepted: {error.verify_message or error}"
+        case aiohttp.ClientConnectorCertificateError():
+            return f"certificate not accepted: {error.certificate_error}"
+        case aiohttp.ClientConnectorError():
+            return f"no connection: {error.os_error.strerror or error.os_error}"
+        case aiohttp.ServerDisconnectedError():
+            return "the connection was closed before the answer"
         case TimeoutError():
             return "no answer in time"
-        case Disconnected():
-            return "the connection was closed before the answer"
-        case OSError() if not sent and error.strerror:
-            return f"no connection: {error.strerror}"
-        case OSError() if not sent:
-            return f"no connection: {error}"
         case _:
             return f"{type(error).__name__}: {error}"
 

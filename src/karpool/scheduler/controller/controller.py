@@ -25,7 +25,7 @@ from karpool.kube.clock import Clock
 from karpool.kube.decision_id import decision_scope
 from karpool.kube.errors import LeadershipLost
 from karpool.kube.watch.informer_set import InformerSet
-from karpool.kube.watched import WatchedKind
+from karpool.kube.watched import EachSink, WatchedKind
 from karpool.kube.work_queue import QueueShutDown
 from karpool.manager.controller import Environment
 from karpool.manager.feature_gates import OVERCOMMIT_PROTECTION, PRIORITY, Gates, scheduler_gates
@@ -102,9 +102,9 @@ class SchedulerController:
         self.informers = InformerSet(
             client,
             [
-                WatchedKind(RESOURCEBINDINGS, dict, _Each(self._on_binding)),
-                WatchedKind(CLUSTERRESOURCEBINDINGS, dict, _Each(self._on_binding)),
-                WatchedKind(CLUSTERS, dict, _Each(self._on_cluster)),
+                WatchedKind(RESOURCEBINDINGS, dict, EachSink(self._on_binding)),
+                WatchedKind(CLUSTERRESOURCEBINDINGS, dict, EachSink(self._on_binding)),
+                WatchedKind(CLUSTERS, dict, EachSink(self._on_cluster)),
             ],
         )
 
@@ -258,20 +258,6 @@ def _says_the_same(before: BindingVersion | None, now: Binding) -> bool:
     """Whether nothing changed that promises depend on; most writes of a status are of this kind."""
     held = before.binding if before is not None else None
     return held is not None and held.generation == now.generation and held.aggregated == now.aggregated
-
-
-class _Each:
-    """A sink that hands changes over one by one; one that cannot be handled does not stop the rest."""
-
-    def __init__(self, handler: Callable[[ObjectChange[Object]], None]) -> None:
-        self._handler = handler
-
-    def apply(self, changes: Iterable[ObjectChange[Object]], /) -> None:
-        for change in changes:
-            try:
-                self._handler(change)
-            except Exception:
-                log.exception("change not handled", object=str(change.key))
 
 
 @dataclass(frozen=True)
