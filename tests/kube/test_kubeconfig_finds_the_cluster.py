@@ -155,6 +155,7 @@ def test_missing_credentials_name_cluster_context_and_way_out(tmp_path):
         pytest.param(config(server="https://x:port"), {}, "is not an address", id="port"),
         pytest.param(config(server="https://u:secret@x"), {}, "contains a user name", id="userinfo"),
         pytest.param(config(server="http://10.0.0.1"), {}, "unencrypted; use https", id="plaintext"),
+        pytest.param(config(server="http://127.0.0.1.example.com"), {}, "unencrypted", id="looks local"),
         pytest.param(config(cluster={"proxy-url": "socks://secret:secret@p"}), {}, "proxy-url", id="proxy"),
         pytest.param(
             config(cluster={"insecure-skip-tls-verify": True, "certificate-authority": "x"}),
@@ -182,6 +183,11 @@ def test_a_local_proxy_needs_no_credentials(tmp_path):
     found = load(tmp_path, config(server="http://127.0.0.1:8001", context={"user": ""}))
 
     assert found.user.anonymous
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
+def test_credentials_may_go_unencrypted_to_this_machine(tmp_path, host):
+    assert load(tmp_path, config(server=f"http://{host}:8001")).user.token == "secret-token"
 
 
 def test_nulls_mean_absent(tmp_path):
