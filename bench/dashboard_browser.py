@@ -69,25 +69,23 @@ async def measured() -> list[Result]:
 
 
 async def measure(page: ServedDashboard, admins: list[Client], chromium: Browser, add: Add) -> None:
-    views = [await first_view(page, chromium) for _ in range(RUNS)]
-    add("first view", "s", [seconds for seconds, _ in views], 1.0)
-    add("first view, processor time of server and page", "s", [spent for _, spent in views], 1.0)
-    views = []
+    add("first view", "s", [await first_view(page, chromium) for _ in range(RUNS)], 1.0)
+    costs = [await cost_of_first_view(page, chromium) for _ in range(RUNS)]
+    add("first view, processor time of the server", "s", [server for server, _ in costs], None)
+    add("first view, processor time of the page", "s", [drawing for _, drawing in costs], None)
+    seconds = []
     for number in range(RUNS):
         await everything_changes(admins, number)
-        views.append(await first_view(page, chromium))
-    add("first view after all changed", "s", [seconds for seconds, _ in views], 1.0)
-    add("the same, processor time", "s", [spent for _, spent in views], 1.0)
+        seconds.append(await first_view(page, chromium))
+    add("first view after all changed", "s", seconds, 1.0)
 
     tab = await opened(page, chromium, "nodes")
     held = await heap(tab)
     add("node table, memory of the page at first", "MiB", [held], None)
-    await counting(tab)
     for speed, pixels in (("slowly", 40), ("fast", 400)):
-        before = await processor_seconds(tab)
         add(f"node table, frames a second, scrolled {speed}", "/s", await scrolled(tab, pixels), 60.0)
-        spent = await processor_seconds(tab) - before
         # What a frame takes of the page's thread, however busy the machine is; 60 a second have 16.7 ms each.
+        spent = page_seconds(await tab.traced(scrolled(tab, pixels)))
         add(f"node table, processor time of a frame, {speed}", "ms", [1000 * spent / FRAMES], 16.7)
     for _ in range(3):
         await scrolled(tab, 2000)
@@ -135,19 +133,30 @@ async def opened(page: ServedDashboard, chromium: Browser, view: str) -> Tab:
     return tab
 
 
-async def first_view(page: ServedDashboard, chromium: Browser) -> tuple[float, float]:
-    """Seconds from the address to the drawn table, as the page's own clock has it, with nothing cached; and
-    what of it server and page took of a processor."""
+async def first_view(page: ServedDashboard, chromium: Browser) -> float:
+    """Seconds from the address to the drawn table, as the page's own clock has it, with nothing cached."""
     tab = await chromium.tab()
     await tab.screen(DESK)
-    await counting(tab)
+    await drawn(tab, page)
+    milliseconds: float = await tab.evaluate("performance.now()")
+    await tab.open("about:blank")
+    return milliseconds / 1000
+
+
+async def cost_of_first_view(page: ServedDashboard, chromium: Browser) -> tuple[float, float]:
+    """What it takes of a processor, however busy that is: of this process, and of the page's thread."""
+    tab = await chromium.tab()
+    await tab.screen(DESK)
     began = time.process_time()
+    spent = page_seconds(await tab.traced(drawn(tab, page)))
+    server = time.process_time() - began
+    await tab.open("about:blank")
+    return server, spent
+
+
+async def drawn(tab: Tab, page: ServedDashboard) -> None:
     await tab.open(page.url)
     await tab.until(FIRST_VIEW % f"{CLUSTERS * NODES_EACH:,}", seconds=120)
-    milliseconds: float = await tab.evaluate("performance.now()")
-    spent = time.process_time() - began + await processor_seconds(tab)
-    await tab.open("about:blank")
-    return milliseconds / 1000, spent
 
 
 async def scrolled(tab: Tab, pixels: int) -> list[float]:
@@ -157,15 +166,17 @@ async def scrolled(tab: Tab, pixels: int) -> list[float]:
     return [piece * 1000 / sum(gaps[at : at + piece]) for at in range(0, FRAMES, piece)]
 
 
-async def counting(tab: Tab) -> None:
-    await tab.call("Performance.setTimeDomain", timeDomain="threadTicks")
-    await tab.call("Performance.enable")
-
-
-async def processor_seconds(tab: Tab) -> float:
-    """Of the page's main thread: scripts, styles, layout, everything."""
-    metrics = (await tab.call("Performance.getMetrics"))["metrics"]
-    return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+def page_seconds(trace: list[dict[str, Any]]) -> float:
+    """Processor time of the main threads of pages: scripts, styles, layout, everything."""
+    threads = {
+        (event["pid"], event["tid"])
+        for event in trace
+        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
+    }
+    tasks = (
+        event for event in trace if event["name"] == "RunTask" and (event["pid"], event["tid"]) in threads
+    )
+    return sum(event.get("tdur", 0) for event in tasks) / 1e6
 
 
 async def heap(tab: Tab) -> float:

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any
@@ -20,6 +20,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 DESK = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 PICTURE_MOST = 6000  # pixels high
+_TRACED = "disabled-by-default-devtools.timeline"
 _FLAGS = (
     "--headless=new",
     "--remote-debugging-port=0",
@@ -50,6 +51,8 @@ class Tab:
         self._size: dict[str, Any] = DESK
         self.messages: list[str] = []  # errors and warnings that the page logged
         self.requested: list[str] = []
+        self._trace: list[dict[str, Any]] = []
+        self._trace_ended = asyncio.Event()
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         return await self._browser.call(method, self._session, **parameters)
@@ -82,6 +85,16 @@ class Tab:
             return await self.evaluate(script)
         except Failed as error:
             raise Failed(f"{condition}: {error}") from None
+
+    async def traced(self, work: Awaitable[object]) -> list[dict[str, Any]]:
+        """What the browser did meanwhile, in all its threads, as its own profiler has it."""
+        self._trace.clear()
+        self._trace_ended.clear()
+        await self.call("Tracing.start", categories=_TRACED, transferMode="ReportEvents")
+        await work
+        await self.call("Tracing.end")
+        await self._trace_ended.wait()
+        return self._trace
 
     async def press(self, key: str, *, shift: bool = False) -> None:
         code = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowDown": 40, "End": 35, "/": 191}[
@@ -116,6 +129,10 @@ class Tab:
             self.messages.append(parameters["entry"]["text"])
         elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning"):
             self.messages.append(str(parameters["args"]))
+        elif method == "Tracing.dataCollected":
+            self._trace += parameters["value"]
+        elif method == "Tracing.tracingComplete":
+            self._trace_ended.set()
         elif method == "Network.requestWillBeSent":
             self.requested.append(parameters["request"]["url"])
 
