@@ -176,7 +176,7 @@ def page_seconds(trace: list[dict[str, Any]]) -> float:
     tasks = (
         event for event in trace if event["name"] == "RunTask" and (event["pid"], event["tid"]) in threads
     )
-    return sum(event.get("tdur", 0) for event in tasks) / 1e6
+    return float(sum(event.get("tdur", 0) for event in tasks)) / 1e6
 
 
 async def heap(tab: Tab) -> float:
