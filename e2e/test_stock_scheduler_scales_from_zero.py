@@ -98,7 +98,7 @@ def test_with_the_companion_it_fills_what_limits_admit_and_no_more(
     wait_for("eight placed", lambda: "eight-deployment" in control.placements(namespace))
     empty.wait_running(namespace, 8)
     assert len(empty.kubectl.items("nodeclaims")) == 4
-    assert "writes this field, too" not in writer.text()
+    assert "writes this field too" not in writer.text()
     control.kubectl("delete", "deployment", "eight", "-n", namespace)
     empty.kubectl("delete", "nodepools", "--all", "--timeout=120s")
     wait_for("pools are gone from the summary", lambda: cores(scene) in ("", "0"))

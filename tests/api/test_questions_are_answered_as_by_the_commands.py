@@ -107,7 +107,7 @@ def test_a_given_object_is_not_changed(cluster):
         (lambda cluster: cluster.plan(region="eu-west-1"), "plan has no region"),
         (lambda cluster: cluster.explain("no-such-node"), "no-such-node"),
         (lambda cluster: cluster.what_if(), "at least one node"),
-        (lambda cluster: cluster.capacity({"kind": "Service"}), "0 objects with pods"),
+        (lambda cluster: cluster.capacity({"kind": "Service"}), "contains no object with pods"),
         (lambda cluster: cluster.capacity("/no/such.yaml"), "/no/such.yaml"),
         (lambda cluster: cluster.capacity(WEB, replicas=-1), "-1"),
         (lambda cluster: karpool.open_cluster("/no/such.gz"), "/no/such.gz"),

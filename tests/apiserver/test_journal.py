@@ -134,7 +134,7 @@ def test_a_journal_cut_anywhere_keeps_every_whole_flush(tmp_path: Path) -> None:
             found = contents(tmp_path)
         assert found == (FIRST + SECOND if length >= second_end else FIRST if length >= first_end else [])
         torn = length not in ends
-        assert [line["event"].startswith("interrupted write") for line in logs] == [True] * torn
+        assert [line["event"].startswith("incomplete write") for line in logs] == [True] * torn
         assert path.stat().st_size == max(end for end in ends if end <= length)
 
 
@@ -343,7 +343,7 @@ def test_a_file_that_is_not_a_journal_is_left_alone(tmp_path: Path, data: bytes,
 def test_a_pipe_in_the_place_of_the_journal_gets_a_sentence(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "journal")
 
-    with pytest.raises(JournalError, match="journal: is no regular file; move it away"):
+    with pytest.raises(JournalError, match="journal: is not a regular file; move it"):
         Journal(tmp_path)
 
 

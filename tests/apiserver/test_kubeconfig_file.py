@@ -63,7 +63,7 @@ def test_a_file_with_anything_else_is_left_alone(tmp_path: Path, content: str) -
     path = tmp_path / "config"
     path.write_text(content)
 
-    with pytest.raises(ConfigError, match="name another file, or move this one away"):
+    with pytest.raises(ConfigError, match="choose another file, or move this one"):
         write_kubeconfig(path, [EAST])
     assert path.read_text() == content
 

@@ -75,7 +75,7 @@ def test_who_may_not_list_volumes_is_told_and_served():
 
     bad = listed(server, cluster)
 
-    assert ["of all kinds: not looked at" in str(each) for each in bad] == [True, True]
+    assert ["of all kinds: not read" in str(each) for each in bad] == [True, True]
     claim = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
     spec = {"containers": [{"name": "main"}], "volumes": [claim]}
     pod = {"metadata": {"namespace": "default"}, "spec": spec}

@@ -70,7 +70,7 @@ def test_a_kind_that_nobody_knows_is_read_where_it_is_told(
     unknown = job("Thing", "example.com")
     code, _, err = capacity(unknown)
     assert code == 1
-    assert "say where its pod templates are with --template-path" in err
+    assert "pass the path of its pod templates with --template-path" in err
     code, out, _ = capacity(unknown, "--template-path", "spec.pytorchReplicaSpecs.*.template")
     assert code == 0
     assert "1 of 1 sets" in out
@@ -108,7 +108,7 @@ def test_a_set_without_any_replica_is_no_set(capacity: Callable[..., tuple[int, 
     empty["spec"]["pytorchReplicaSpecs"]["Master"]["replicas"] = 0
     code, out, err = capacity(empty)
     assert (code, out) == (1, "")
-    assert err == "error: spec: 0: no component has replicas (master, worker); give one of them some\n"
+    assert err == "error: spec: 0: no component has replicas (master, worker); set replicas of at least one\n"
 
 
 @pytest.mark.parametrize("section", ["requests", "limits"])

@@ -131,7 +131,7 @@ def test_replicas_topology_and_wide(files, capsys: Capture) -> None:
 def test_a_region_that_nobody_names_is_said(files, capsys: Capture) -> None:
     assert capacity(files, deployment("web", 1), pool("web")) == 3
 
-    assert "the region is not known" in capsys.readouterr().out
+    assert "the region is unknown" in capsys.readouterr().out
 
 
 def test_a_region_that_nobody_names_is_said_of_sets_too(files, capsys: Capture) -> None:
@@ -146,13 +146,13 @@ def test_a_region_that_nobody_names_is_said_of_sets_too(files, capsys: Capture) 
 
     assert capacity(files, job, pool("web")) == 3
 
-    assert "the region is not known" in capsys.readouterr().out
+    assert "the region is unknown" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("workload", "code", "words"),
     [
-        ({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}}, 2, "0 objects with pods"),
+        ({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}}, 2, "no object with pods"),
         ({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}}, 1, "must be an object"),
         (deployment("web", 1, cpu="much"), 1, "much"),
     ],
@@ -291,5 +291,5 @@ def test_a_pod_without_resource_claims_is_never_said_to_have_some(
     assert run(arguments, "karpool") == 3
     shown = capsys.readouterr().out
     assert "cannot tell: 0 of" in shown and "resource claims" not in shown
-    assert "nobody knows how many more" in shown
-    assert "the region is not known" in shown
+    assert "it is unknown how many more" in shown
+    assert "the region is unknown" in shown

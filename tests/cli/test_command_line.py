@@ -154,7 +154,7 @@ def test_an_unknown_price_is_said_and_not_guessed(tmp_path: Path, capsys: Captur
 
     assert run(["top", "--snapshot", str(path)], "karpool") == 0
     out = capsys.readouterr().out
-    assert "price of some nodes unknown" in out
+    assert "the price of some nodes is unknown" in out
     assert out.splitlines()[1].endswith("?")
 
 
@@ -182,7 +182,7 @@ def test_a_pod_that_cannot_be_read_holds_its_node_in_top(manifest: Path, capsys:
     captured = capsys.readouterr()
     (line,) = [line for line in captured.out.splitlines() if line.startswith("last ")]
     assert line.split()[5:] == ["4/4", "100%", "1.68Ti/1.68Ti", "100%", "-", "1/1", "?"]
-    assert "1 pod cannot be read: nothing counts as free on their nodes" in captured.out
+    assert "1 pod invalid: nothing counts as free on their nodes" in captured.out
     assert "skipped: Pod a/odd: " in captured.err
 
 
@@ -222,9 +222,9 @@ def test_a_document_that_is_no_object_is_reported_and_the_rest_is_shown(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        pytest.param(b"", "holds no token", id="nothing"),
-        pytest.param(b"two words", "holds no token", id="two words"),
-        pytest.param(b"first\nsecond", "holds no token", id="two lines"),
+        pytest.param(b"", "contains no token", id="nothing"),
+        pytest.param(b"two words", "contains no token", id="two words"),
+        pytest.param(b"first\nsecond", "contains no token", id="two lines"),
         pytest.param(b"\xff\xfe\x00", "cannot be read as text", id="binary"),
     ],
 )

@@ -148,7 +148,7 @@ def test_a_cluster_that_is_called_as_in_the_contract_need_not_be_named(answer, p
         (None, 200, "not known: what south uses of the contract"),
         ({"age": 600}, 200, "not heard: what south wrote is 6"),
         ({"age": -600}, 200, "not heard: what south wrote is -"),
-        ({}, 403, "not heard: namespace shared where clusters meet"),
+        ({}, 403, "not heard: shared namespace shared"),
         ({"machines": [{"type": "m5.large"}]}, 200, "not known: what south uses"),
     ],
 )
@@ -170,7 +170,7 @@ def test_nobody_there_counts_as_used_up_and_is_said(answer, place, tmp_path):
 
     out = answer("top")
 
-    assert "not heard: namespace shared where clusters meet" in out
+    assert "not heard: shared namespace shared" in out
     assert prices(answer("top", "-o", "json")) == [LARGE, LARGE]
 
 

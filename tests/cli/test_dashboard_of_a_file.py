@@ -55,9 +55,9 @@ async def test_objects_of_kubectl_are_shown_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--cluster", "east"], "--snapshot shows a file"),
-        (["--all-contexts"], "--snapshot shows a file"),
-        (["--members"], "--snapshot shows a file"),
+        (["--cluster", "east"], "--snapshot cannot be combined"),
+        (["--all-contexts"], "--snapshot cannot be combined"),
+        (["--members"], "--snapshot cannot be combined"),
     ],
 )
 def test_a_file_is_no_cluster(

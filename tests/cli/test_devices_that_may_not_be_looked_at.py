@@ -197,5 +197,5 @@ def test_budgets_that_may_not_be_looked_at_may_forbid_a_departure(ask):
     shown, said = ask(server, "explain", "pod", f"{stuck['metadata']['namespace']}/stuck")
 
     assert [gone["pod"].rpartition("/")[2] for gone in shown["wouldFitWithout"]["pods"]] == ["holder"]
-    assert "may not be looked at" in shown["wouldFitWithout"]["forbiddenBy"]
+    assert "disruption budgets cannot be read" in shown["wouldFitWithout"]["forbiddenBy"]
     assert "poddisruptionbudgets" in said

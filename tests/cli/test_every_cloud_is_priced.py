@@ -255,7 +255,7 @@ def test_a_plan_does_not_take_an_unknown_price_for_nothing(answer):
     out = answer([*objects, *flat(pool(), pod("a-1", "a"))], "plan")
 
     assert "cheaper is possible, leaving out 1 node of unknown price" in out
-    assert "its price is not known, so no new node for its pods is known to cost less" in out
+    assert "its price is unknown, so no cheaper new node is known" in out
     assert "$0.0000" not in out
 
 

@@ -57,7 +57,7 @@ def test_scale_ups_of_one_namespace_and_of_all(file: str, capsys: Capture) -> No
     assert run([*words, "-A", "-o", "wide"], "karpool") == 0
     assert " other " in capsys.readouterr().out
     assert run([*words, "-A", "-n", "other"], "karpool") == 2
-    assert "--all-namespaces does not go with --namespace" in capsys.readouterr().err
+    assert "--all-namespaces cannot be combined with --namespace" in capsys.readouterr().err
 
 
 def test_moves_of_all_namespaces_are_asked_for_without_one() -> None:
@@ -115,7 +115,7 @@ def test_shipped_scenarios_are_listed_in_every_form(capsys: Capture) -> None:
     ("words", "says"),
     [
         (["catalogue", "regions", "-o", "html"], "must be one of"),
-        (["catalogue", "regions", "--sort-by", ".a["], "cannot be understood from"),
+        (["catalogue", "regions", "--sort-by", ".a["], "cannot be parsed from"),
         (["catalogue", "list", "--region", "us-east-1", "-l", "a in ("], "unbalanced"),
         (["catalogue", "list", "--region", "us-east-1", "--field-selector", "name"], "--field-selector"),
         (["simulate", "--list", "-o", "html"], "must be one of"),

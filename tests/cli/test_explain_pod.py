@@ -70,7 +70,7 @@ def test_groups_of_nodes_are_largest_first_and_full_is_not_small(file, capsys: C
     assert code == 3
     assert [(group["nodes"], group["detail"]) for group in said["obstacles"]] == [
         (3, "too little cpu even when empty (the largest has 2, asked 4)"),
-        (1, "cpu is taken by other pods (most free 1, asked 4)"),
+        (1, "cpu is used by other pods (most free 1, asked 4)"),
     ]
     assert all(group["remedy"] for group in said["obstacles"])
 
@@ -228,15 +228,15 @@ def test_events_are_quoted_newest_first_and_only_those_of_the_pod(file, capsys: 
         (["explain", "pod", "nobody"], 1, "there is no pod default/nobody in cluster.yaml"),
         (["explain", "pod", "a/b/c"], 2, "is not like"),
         (["explain", "pod", "a/b", "-n", "c"], 2, "names namespace a"),
-        (["explain", "pod", "stuck", "--karmada-context", "x"], 1, "does not go with --snapshot"),
+        (["explain", "pod", "stuck", "--karmada-context", "x"], 1, "cannot be combined with --snapshot"),
         (["capacity"], 2, "say what"),
         (["capacity", "nonsense/x"], 2, "is not like"),
         (["capacity", "pod/"], 2, "is not like"),
         (["capacity", "deployment/none"], 1, "there is no Deployment default/none"),
         (["capacity", "-l", "app in ("], 2, "unbalanced"),
-        (["capacity", "-l", "app=none"], 1, "no pod with these labels waits"),
-        (["capacity", "pod/stuck", "-A"], 2, "--all-namespaces goes with --selector"),
-        (["capacity", "pod/stuck", "--template-path", "spec.template"], 2, "is about the objects of -f"),
+        (["capacity", "-l", "app=none"], 1, "no pod with these labels is pending"),
+        (["capacity", "pod/stuck", "-A"], 2, "--all-namespaces needs --selector"),
+        (["capacity", "pod/stuck", "--template-path", "spec.template"], 2, "--template-path needs -f"),
     ],
 )
 def test_wrong_input_is_told_what_would_be_right(file, capsys: Capture, arguments, code, words) -> None:
@@ -333,4 +333,4 @@ def test_a_budget_that_forbids_it_is_named(file, capsys: Capture) -> None:
 
     why = "default/holder: disruption budget db allows no disruption"
     assert shown["wouldFitWithout"]["forbiddenBy"] == why
-    assert f"but they may not all go now: {why}" in capsys.readouterr().out
+    assert f"but they cannot all be removed now: {why}" in capsys.readouterr().out

@@ -84,7 +84,7 @@ def test_a_cluster_without_promises_is_told_from_one_that_nobody_knows(control_p
 
     assert run(["get", "promises", "--cluster-name", "m4"], "karpool") == 1
     said = capsys.readouterr()
-    assert "there is no member cluster 'm4'; Karmada knows m1, m2, m3" in said.err
+    assert "member cluster 'm4' does not exist; member clusters are m1, m2, m3" in said.err
     assert said.out == ""
 
 

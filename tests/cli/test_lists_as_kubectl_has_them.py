@@ -172,7 +172,7 @@ def test_keys_are_camel_case_and_old_ones_are_still_there(capsys: Capture, fleet
         (["-o", "custom-columns=NAME"], "is not a column"),
         (["-l", "a in ("], "unbalanced"),
         (["--field-selector", "zone"], "is not like pool=general"),
-        (["--sort-by", ".a["], "cannot be understood"),
+        (["--sort-by", ".a["], "cannot be parsed"),
         (["-w", "-o", "json"], "--watch shows tables"),
         (["--watch-interval", "0s", "-w"], "--watch-interval"),
     ],
@@ -207,4 +207,4 @@ def test_ctrl_c_says_what_it_ends(capsys: Capture, monkeypatch) -> None:
     monkeypatch.setattr("karpool.cli.inspect.top.load_cluster", interrupted)
 
     assert run(["top", "nodes"], "karpool") == 130
-    assert capsys.readouterr().err.strip() == "interrupted: karpool top ended before it was done"
+    assert capsys.readouterr().err.strip() == "interrupted: karpool top did not finish"

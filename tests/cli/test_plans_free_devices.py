@@ -113,7 +113,7 @@ def test_bare_pods_keep_their_device(freed):
     answer = freed(gpu_node("a"), gpu_node("b"), *pods)
 
     assert moves(answer) == {}
-    assert reasons(answer)["a-gpu-0"] == "team/one has no owner that would bring it back elsewhere"
+    assert reasons(answer)["a-gpu-0"] == "team/one has no owner that would create it again"
 
 
 def test_pods_that_ask_to_be_left_alone_are(freed):
@@ -123,7 +123,7 @@ def test_pods_that_ask_to_be_left_alone_are(freed):
     answer = freed(gpu_node("a"), gpu_node("b"), *pods)
 
     assert moves(answer) == {}
-    assert reasons(answer)["a-gpu-0"] == "team/one must not be disturbed"
+    assert reasons(answer)["a-gpu-0"] == "team/one must not be disrupted"
 
 
 def test_budgets_hold(freed):
@@ -153,7 +153,7 @@ def test_the_tables_say_it_and_a_bound_is_said(freed, monkeypatch):
 
     assert "1 device could be free if shares moved; `apply` moves none" in shown
     assert "SHARES THAT COULD MOVE" in shown
-    assert "Not looked at: 1 device with more holders" in cut
+    assert "Not considered: 1 device with more holders" in cut
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def test_prometheus_is_told_who_asks(answer, prometheus, tmp_path, source, secre
     refused = answer(source, "top")
 
     assert [item["price_per_hour"] for item in top["items"]] == [0.05, 0.05]
-    assert "it wants to know who asks" in refused
+    assert "it requires authentication" in refused
     assert "wrong" not in refused
     assert "0.096" in refused
 

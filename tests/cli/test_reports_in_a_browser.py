@@ -94,6 +94,6 @@ async def test_a_report_fits_and_has_no_empty_picture(
 async def test_what_was_0_all_the_time_is_said_and_not_drawn() -> None:
     page = simulated(2)
 
-    assert "0 all the time: stuck pods." in page
+    assert "Always 0: stuck pods." in page
     assert page.count("<svg") == 2  # cost against disruption, and nodes
     assert simulated(1).count("<svg") == 1

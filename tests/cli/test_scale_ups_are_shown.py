@@ -131,7 +131,7 @@ def test_one_is_explained_with_what_failed_and_what_is_wrong(capsys: Capture) ->
     assert "ended: InsufficientCapacity" in text
     assert "next round" in text
     assert str(LOST) in text, "in words also when its smart pod is gone"
-    assert "node-7; look at driver and device plugin" in text
+    assert "node-7; check the driver and the device plugin" in text
 
 
 @pytest.mark.usefixtures("cluster")
@@ -140,7 +140,7 @@ def test_nothing_of_a_cluster_reaches_the_terminal_as_a_command(capsys: Capture)
     text = capsys.readouterr().out
     assert "\x1b" not in text and "?[31mred" in text
     assert "the next attempt follows in 3m" in text
-    assert "it starts over with the first" in text
+    assert "the next round starts with the first" in text
 
 
 @pytest.mark.usefixtures("cluster")

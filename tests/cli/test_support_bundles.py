@@ -168,7 +168,7 @@ def test_the_file_is_private_and_complete_or_not_there(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with tarfile.open(path) as archive:
         assert archive.getnames() == ["karpool-support/about.json", "karpool-support/logs/a.jsonl"]
-    with pytest.raises(CommandFailed, match="choose another place with -o"):
+    with pytest.raises(CommandFailed, match="choose another path with -o"):
         write(SupportBundle(), tmp_path / "no" / "such" / "folder")
 
 
@@ -183,7 +183,7 @@ def test_a_file_that_is_no_bundle_is_replaced_only_when_told_so(
     path.write_text("precious")
 
     assert run(["support-bundle", "-o", str(path)], "karpool") == 1
-    assert "is there and is no bundle" in capsys.readouterr().err
+    assert "exists and is not a bundle" in capsys.readouterr().err
     assert path.read_text() == "precious"
     assert run(["support-bundle", "-o", str(path), "--force"], "karpool") == 0
     assert run(["support-bundle", "-o", str(path)], "karpool") == 0
@@ -202,6 +202,6 @@ def test_what_is_no_file_is_neither_read_nor_replaced(
     before = path.lstat()
     assert run(["support-bundle", "-o", str(path), *force], "karpool") in (1, 2)
     assert "regular file" in (said := capsys.readouterr().err) or "is a directory" in said
-    with pytest.raises(CommandFailed, match="is not a regular file; choose another place with -o"):
+    with pytest.raises(CommandFailed, match="is not a regular file; choose another path with -o"):
         write(SupportBundle(), path)
     assert path.lstat() == before and len(list(tmp_path.iterdir())) == 3

@@ -54,7 +54,7 @@ def test_what_went_and_came_mirrors_each_other(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("{}", "is no ConsolidationPlan"), ("[]", "is no ConsolidationPlan"), ("{", "other.json")],
+    [("{}", "is not a ConsolidationPlan"), ("[]", "is not a ConsolidationPlan"), ("{", "other.json")],
 )
 def test_what_is_no_plan_is_named(
     tmp_path: Path, content: str, says: str, capsys: pytest.CaptureFixture[str]

@@ -98,10 +98,10 @@ def test_what_does_not_touch_the_plan_does_not_make_it_stale(planned, write):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        pytest.param(lambda: cluster(pod("late", "a")), "pod team/late came to the node", id="a new pod"),
+        pytest.param(lambda: cluster(pod("late", "a")), "team/late was added to the node", id="a new pod"),
         pytest.param(
             lambda: [each for each in cluster() if each["metadata"]["name"] != "a"],
-            "node a does not exist any more",
+            "node a no longer exists",
             id="a node that is gone",
         ),
         pytest.param(
@@ -205,7 +205,7 @@ def test_a_plan_that_contradicts_itself_is_refused(planned, write, change):
     other = replace(other, **{change: getattr(one, change)})
     wrong = replace(saved, plan=replace(saved.plan, moves=(one, other)))
 
-    with pytest.raises(Invalid, match="is there twice"):
+    with pytest.raises(Invalid, match="occurs twice"):
         attempt(wrong, write(cluster()))
 
 

@@ -177,7 +177,7 @@ def test_once_makes_one_plan_and_ends_when_it_is_carried_out() -> None:
         assert record.phase is MovePhase.DONE
         assert record.bound is not None and record.bound.share == pytest.approx(1.0, abs=1e-4)
         assert len(await p.stage.nodes()) == 1
-        assert summary(found.ended).startswith("1 moves made, 0 rolled back, 0 not begun")
+        assert summary(found.ended).startswith("1 moves done, 0 rolled back, 0 not started")
 
     play(story)
 

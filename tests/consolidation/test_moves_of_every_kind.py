@@ -44,7 +44,7 @@ class TestEmpty:
         (move,) = plan.moves
         assert (move.kind, move.score, move.disturbed) == (MoveKind.EMPTY, None, 0)
         assert [(pod.pod, pod.node) for pod in move.pods] == [("team/filler", "")]
-        assert "will wait" in move.notes[0]
+        assert "will be pending" in move.notes[0]
 
     def test_an_ordinary_pod_does(self):
         cluster = BuiltCluster()

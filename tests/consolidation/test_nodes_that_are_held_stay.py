@@ -131,7 +131,7 @@ class TestCapacityBuffers:
         raw = {"metadata": {"name": "b"}, "spec": spec, "status": {"conditions": refused}}
         cluster.tell(kinds.CAPACITY_BUFFERS, "team", "b", raw)
         assert reasons(cluster)[0] == [("empty",)]
-        assert "its controller keeps no room for it" in " ".join(cluster.cluster.snapshot().problems)
+        assert "its controller reserves nothing for it" in " ".join(cluster.cluster.snapshot().problems)
 
     @pytest.mark.parametrize(
         "spec",

@@ -43,13 +43,13 @@ def test_a_table_names_every_move_destination_reason_and_total(wide):
         "team/web-1",
         "node-3",
         "new m7i.medium #1",
-        "none needed: it costs nothing",
+        "none needed: the cost is 0",
         "score 0.12 < threshold 0.50",
         "disruption budget db allows none",
         "no NodeClaim",
         "Underutilized 1",
         "Empty any",
-        "not looked at: 1 node (the deadline of 1 s passed): node-9",
+        "not considered: 1 node (the deadline of 1 s passed): node-9",
     ):
         assert word in shown
 
@@ -161,9 +161,9 @@ def document(**changes):
     ("data", "words"),
     [
         pytest.param(b"", "must hold one document", id="empty"),
-        pytest.param(b"[1]", "is no ConsolidationPlan", id="a list"),
+        pytest.param(b"[1]", "is not a ConsolidationPlan", id="a list"),
         pytest.param(b"{:::", "neither JSON nor YAML", id="not data"),
-        pytest.param(document(kind="Pod"), "is no ConsolidationPlan", id="another kind"),
+        pytest.param(document(kind="Pod"), "is not a ConsolidationPlan", id="another kind"),
         pytest.param(document(kind="ConsolidationComparison"), "one --policy", id="a comparison"),
         pytest.param(document(flags=3), "flags", id="flags of a wrong type"),
         pytest.param(document(moves=[{"id": 3}]), "moves[0]", id="half a move"),

@@ -138,7 +138,7 @@ def test_moves_are_shown_as_a_table_and_for_machines() -> None:
     records = [done(0.0), record_of(5, 1, phase=MovePhase.ASKING, created=50.0)]
     text = render(records, 100.0, "wide")
     assert "Done" in text and "Asking" in text and "1m40s" in text
-    assert "1 move done: $1.0000 of $1.0000 per hour came true" in text
+    assert "1 move done: $1.0000 of $1.0000 per hour realised" in text
     assert render([], 0.0, "table") == "no moves"
     (first, second) = json.loads(render(records, 100.0, "json"))["items"]
     assert (first["realisedSavingsPerHour"], first["podsDisturbed"]) == (1.0, 2)
@@ -396,7 +396,7 @@ def test_a_move_that_was_rolled_back_shows_what_it_cost_until_its_node_was_gone(
     )
     assert cost_of(back, (back, swept), 9999.0) == pytest.approx(0.1)
     assert leftovers((back, swept)) == {"new"}
-    assert "$0.1000 was paid for new nodes while they saved nothing" in render([back, swept], 9999.0, "table")
+    assert "new nodes cost $0.1000 before they saved anything" in render([back, swept], 9999.0, "table")
     (first, _) = json.loads(render([back, swept], 9999.0, "json"))["items"]
     assert first["costDollars"] == pytest.approx(0.1)
     unpriced = replace(back, arrived_price=None)

@@ -21,11 +21,11 @@ from karpool.consolidation.policy.settings import DEFAULTS
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 HELD = {
-    "resource-claims": ("pod_resource_claims", "pod team/trainer holds devices by resource claims"),
-    "extended-resource-claims": ("pod_resource_claims", "pod team/trainer holds devices by resource claims"),
-    "quantity-nan": ("pod_unreadable", "1 of its pods cannot be understood (pod team/"),
-    "label-value": ("pod_unreadable", "1 of its pods cannot be understood (pod team/"),
-    "malformed": ("pod_unreadable", "1 of its pods cannot be understood (pod team/"),
+    "resource-claims": ("pod_resource_claims", "pod team/trainer holds devices of resource claims"),
+    "extended-resource-claims": ("pod_resource_claims", "pod team/trainer holds devices of resource claims"),
+    "quantity-nan": ("pod_unreadable", "1 of its pods are invalid (pod team/"),
+    "label-value": ("pod_unreadable", "1 of its pods are invalid (pod team/"),
+    "malformed": ("pod_unreadable", "1 of its pods are invalid (pod team/"),
     "bare-share": ("pod_do_not_disrupt", "pod team/trainer holds a share of a GPU and has no owner"),
     "threshold": ("nodepool_unreadable", "consolidationThreshold: 7: must be a whole number from 1 to 3"),
     "static-pool": ("static", "nodepool general is static"),
@@ -35,8 +35,8 @@ HELD = {
         "nodepool_unreadable",
         "priceAdjustment: '+1': contradicts spec.price",
     ),
-    "buffer": ("buffer_pods", "its room is kept by capacity buffer team/headroom"),
-    "buffer-of-a-workload": ("buffer_pods", "its room is kept by capacity buffer team/headroom"),
+    "buffer": ("buffer_pods", "capacity buffer team/headroom needs its capacity"),
+    "buffer-of-a-workload": ("buffer_pods", "capacity buffer team/headroom needs its capacity"),
     "buffer-contradicts-itself": ("buffer_unreadable", "must have one of podTemplateRef and scalableRef"),
     "volume-limit": ("not_cheaper", "no new node for its pods costs less than $0.0960 per hour"),
     "volume-left-behind": ("not_cheaper", "no new node for its pods costs less than $0.0960 per hour"),
@@ -349,8 +349,8 @@ def reasons_of_held(objects, path, capsys) -> list[str]:
 
 def test_a_claim_that_cannot_be_read_frees_no_node(tmp_path, capsys):
     path = tmp_path / "cluster.yaml"
-    holds = ["resource claim team/spare holds devices of this node, and goes with no pod"]
-    may_hold = ["resource claim other/broken cannot be understood, and may hold devices of this node"]
+    holds = ["resource claim team/spare holds devices of this node and belongs to no pod"]
+    may_hold = ["resource claim other/broken is invalid and may hold devices of this node"]
     assert reasons_of_held([CLAIM], path, capsys) == holds
     assert reasons_of_held([CLAIM, BROKEN_CLAIM], path, capsys) == holds
     assert reasons_of_held([BROKEN_CLAIM], path, capsys) == may_hold

@@ -126,7 +126,7 @@ def test_until_all_were_heard_of_commitments_count_as_used_up_and_nothing_under_
         assert north.price() == pytest.approx(LARGE)
         plan = north.plan()
         assert not plan.moves
-        assert any("nobody knows what south use" in message for message in objections(plan))
+        assert any("use of the contract by south is unknown" in message for message in objections(plan))
         assert any("what south uses of the contract" in gap for gap in north.cluster.market.gaps())
         await south.tell()
         await north.tell()

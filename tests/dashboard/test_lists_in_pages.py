@@ -95,7 +95,7 @@ async def test_waiting_pods_say_why_and_the_commonest_reason_comes_first(asked: 
     assert rows["stuck-0"]["reason"] == "Insufficient cpu"
     assert rows["gated"]["reason"] == "is held by scheduling gates"
     assert rows["gated"]["gates"] == ["team/quota"]
-    assert rows["too-big"]["reason"] == "default-scheduler has not looked at it yet"
+    assert rows["too-big"]["reason"] == "default-scheduler has not tried it yet"
     assert HOSTILE in rows["odd"]["reason"]
     assert found["reasons"][0] == {"reason": "Insufficient cpu", "pods": 2}
     fleet = await asked.get("clusters")

@@ -355,5 +355,5 @@ async def test_a_file_is_called_a_file_and_what_prometheus_lacks_is_said(small: 
         assert "2026" in said
         await tab.evaluate("location.hash = '#/time'")
         await tab.until(
-            "document.querySelector('main p.badge.warn')?.innerText.includes('Prometheus does not tell')"
+            "document.querySelector('main p.badge.warn')?.innerText.includes('no history from Prometheus')"
         )

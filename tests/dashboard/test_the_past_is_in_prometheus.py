@@ -141,7 +141,7 @@ async def test_what_is_no_answer_is_a_remark(body: bytes) -> None:
     past, remark = await read(stub)
 
     assert past == {}
-    assert remark.startswith("Prometheus does not tell the past: ")
+    assert remark.startswith("no history from Prometheus: ")
     assert len(remark) < 400
 
 
@@ -243,7 +243,7 @@ async def test_a_page_shows_it_and_says_when_it_cannot(tmp_path: Path) -> None:
 
     assert 7.0 in told["series"]["nodes"] and told["remarks"] == []
     assert set(stub.tokens) == {"Bearer a-secret"}
-    assert "it wants to know who asks" in refused["remarks"][0]
+    assert "it requires authentication" in refused["remarks"][0]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ async def test_a_page_shows_it_and_says_when_it_cannot(tmp_path: Path) -> None:
         (["--prometheus-url", "ftp://x"], "--prometheus-url"),
         (["--prometheus-url", "http://me:hunter2@x"], "--prometheus-url"),
         (["--prometheus-url", "http://x/?query=1"], "--prometheus-url"),
-        (["--prometheus-token-file", "TOKEN"], "go with --prometheus-url"),
+        (["--prometheus-token-file", "TOKEN"], "need --prometheus-url"),
         (["--prometheus-url", "http://x", "--prometheus-token-file", "/nowhere"], "does not exist"),
         (["--prometheus-url", "http://x", "--prometheus-ca-file", "TOKEN"], "https"),
         (["--allowed-host", "Dashboard.example.com:8088"], "without port"),

@@ -46,7 +46,7 @@ async def opened_why(tab: Tab, why: str) -> str:
         ("#/fleet?why=pool/east/general", "could be launched"),
         ("#/nodes?why=node/east/ip-10-0-0-5", "What it says of itself"),
         ("#/waiting?why=pod/east/team/stuck-0", "What would have to change"),
-        ("#/waiting?why=pod/east/team/trainer", "it is on node gpu-a"),
+        ("#/waiting?why=pod/east/team/trainer", "it runs on node gpu-a"),
         ("#/gpus?why=gpu/east/gpu-a/gpu-a-gpu-3", "team/trainer"),
         ("#/placements?why=placement/default/search-deployment", "What was decided then"),
         ("#/placements?why=placement/default/search-deployment", "What would be decided now"),

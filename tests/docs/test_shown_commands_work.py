@@ -85,7 +85,7 @@ ANSWERS = {
     (_GUIDES, "karpool get scale-ups --context prod"): ("no scale-ups in prod",),
     (_GUIDES, "karpool explain pod web-7d9c5b8f4-x2x7k -n shop"): (
         "pod shop/web-7d9c5b8f4-x2x7k fits nowhere, and no new node would take it",
-        "too little cpu even when empty .* ask for less, or use larger nodes",
+        "too little cpu even when empty .* request less, or use larger nodes",
     ),
     (_GUIDES, "karpool capacity deployment/web -n shop"): ("shop/web fits now: 2 of 2 replicas",),
 }

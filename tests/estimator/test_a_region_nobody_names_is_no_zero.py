@@ -1,4 +1,4 @@
-"""A cluster whose region is not known says so: it never promises nothing."""
+"""A cluster whose region is unknown says so: it never promises nothing."""
 
 import msgspec
 import pytest
@@ -81,7 +81,7 @@ def test_nobody_can_tell_and_says_why():
     found = asked(picture, provider)
 
     assert (found.code, found.answer) == (EstimateCode.UNKNOWN, -1)
-    assert "region is not known" in found.reasons[0]
+    assert "region is unknown" in found.reasons[0]
     sets = ComponentSetsRequest("", (Component("one", 1, requirements({"cpu": "1"})),))
     assert asked(picture, provider, sets).answer == -1
 

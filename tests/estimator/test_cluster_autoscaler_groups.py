@@ -180,7 +180,7 @@ def test_an_annotation_describes_a_group_from_zero():
 
             assert await until(there, within=60)
             found = await ask.outcome(cpu="1", memory="1Gi", gpu="1")
-            assert "no node of it was ever seen" in found.parts[-1].reasons[0]
+            assert "none was ever seen" in found.parts[-1].reasons[0]
             template = json.dumps({"instanceType": "g5.xlarge"})
             patch = {"metadata": {"annotations": {"karpool.dev/template.gpu": template}}}
             user = cluster.embedded.client("user")

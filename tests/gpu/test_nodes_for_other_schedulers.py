@@ -379,7 +379,7 @@ def test_a_node_that_its_system_does_not_use_is_not_bought_twice() -> None:
         ("has no profile", pool("gpu", "g6.xlarge"), {"nvidia.com/mig-1g.5gb": "1"}),
         ("nvidia.com/gpu.replicas", pool("gpu", "g6.xlarge"), {"nvidia.com/gpu.shared": "1"}),
         (
-            "handed out by kai",
+            "allocated by kai",
             pool("gpu", "g6.xlarge", labels={"gpu.karpool.dev/handed-out-by": "kai"}),
             {"nvidia.com/gpumem": "100"},
         ),

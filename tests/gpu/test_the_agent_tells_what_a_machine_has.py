@@ -78,7 +78,7 @@ def test_damage_is_said_and_the_others_are_read_all_the_same(card: Card, problem
 def test_without_a_driver_it_says_so() -> None:
     with pytest.raises(NoNvml, match="does not answer"):
         read_machine(Nvml(driver=False))
-    with pytest.raises(NoNvml, match="at most 64"):
+    with pytest.raises(NoNvml, match="the limit is 64"):
         read_machine(Nvml(count=10**6))
 
 

@@ -95,7 +95,7 @@ def test_what_can_never_fit_buys_nothing_and_stops_nobody() -> None:
             "too-much-cpu": "NeverFits",
         }
         said = condition((await told.pod("no-such-model")).status.conditions, "PodScheduled")
-        assert said is not None and "asked for one GPU Z9000 with" in str(said.message)
+        assert said is not None and "one GPU Z9000 with" in str(said.message)
         assert not await claims(told.cluster)
         assert await told.clean()
 

@@ -158,7 +158,7 @@ async def test_a_file_without_a_token_is_named(tmp_path, content):
     path = tmp_path / "token"
     path.write_text(content)
     async with serving(AUTHORITY) as server, client_of(server, KubeUser(token_file=path)) as client:
-        with pytest.raises(ConfigError, match=r"token does not hold a token"):
+        with pytest.raises(ConfigError, match=r"token does not contain a token"):
             await client.server_version()
 
 

@@ -112,7 +112,7 @@ def test_a_pod_without_token_says_what_to_set(tmp_path):
 
 
 def test_nothing_found_says_where_it_looked(tmp_path):
-    with pytest.raises(ConfigError, match=r"looked at .*\.kube/config.*use --kubeconfig or set KUBECONFIG"):
+    with pytest.raises(ConfigError, match=r"tried .*\.kube/config.*use --kubeconfig or set KUBECONFIG"):
         kubeconfig.load(env=NOWHERE, home=tmp_path)
 
 

@@ -112,7 +112,7 @@ def test_kinds_that_are_missing_or_forbidden_are_noted(tmp_path):
 def test_a_device_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
 
-    with pytest.raises(SnapshotError, match="is not a regular file; choose another place with -o"):
+    with pytest.raises(SnapshotError, match="is not a regular file; choose another path with -o"):
         take(small_cluster(), tmp_path / "pipe")
 
     assert (tmp_path / "pipe").is_fifo()
@@ -127,7 +127,7 @@ def test_a_file_that_is_no_snapshot_is_replaced_only_when_told_so(tmp_path, cont
     path = tmp_path / "mine"
     path.write_bytes(content)
 
-    with pytest.raises(SnapshotError, match="is there and is no snapshot"):
+    with pytest.raises(SnapshotError, match="exists and is not a snapshot"):
         take(small_cluster(), path)
     assert path.read_bytes() == content
 
@@ -139,7 +139,7 @@ def test_a_file_that_is_no_snapshot_is_replaced_only_when_told_so(tmp_path, cont
 def test_a_link_is_followed_to_see_what_would_be_lost_and_replaced_alone(tmp_path):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "link").symlink_to("precious")
-    with pytest.raises(SnapshotError, match="is there and is no snapshot"):
+    with pytest.raises(SnapshotError, match="exists and is not a snapshot"):
         take(small_cluster(), tmp_path / "link")
     take(small_cluster(), tmp_path / "link", replace_any=True)
     assert (tmp_path / "precious").read_text() == "precious"
@@ -180,7 +180,7 @@ def test_a_list_that_expires_half_way_is_not_written_twice(tmp_path):
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
-    with pytest.raises(SnapshotError, match="No such file or directory; choose another place with -o"):
+    with pytest.raises(SnapshotError, match="No such file or directory; choose another path with -o"):
         take(small_cluster(), tmp_path / "missing" / "s.gz")
 
 

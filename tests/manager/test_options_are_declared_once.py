@@ -85,7 +85,7 @@ def test_everything_that_is_wrong_is_said_at_once():
     said = str(refused.value)
     assert "--least: 'soon': is not a duration" in said
     assert "--count: 12: must be between 1 and 9" in said
-    assert "--most: '0s': must be longer than nothing" in said
+    assert "--most: '0s': must be longer than 0s" in said
     assert "--nmae: 'x': is not a flag; there are" in said
     assert "--metrics-bind-address: '8080': must be host:port" in said
 

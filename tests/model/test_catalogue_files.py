@@ -329,7 +329,7 @@ def changed(path: str, value: Any) -> Any:
         ("types.0.offerings.0.pricePerHour", "free", r"types\[0\]\.offerings\[0\]\.pricePerHour: 'free'"),
         ("types.1.capacity.memory", "64GB", r"types\[1\]\.capacity\.memory: '64GB'"),
         ("types.1.capacity.memory", "-1", r"types\[1\]\.capacity\.memory: '-1': must not be negative"),
-        ("types.1.name", "standard-4", r"types\[1\]\.name: 'standard-4': is listed twice"),
+        ("types.1.name", "standard-4", r"types\[1\]\.name: 'standard-4': occurs twice"),
         ("types.1.labels", {"a b": "c"}, r"types\[1\]\.labels\.a b\.key: 'a b'"),
         ("types.1.labels", {"a": "v" * 64}, r"types\[1\]\.labels\.a\.value: 'v+'"),
         ("format", "mine/1", "format: 'mine/1': must be karpool-catalogue/1"),

@@ -192,7 +192,7 @@ async def test_a_lost_estimators_last_answer_stands_for_the_hold_down(clock):
 
     found = await room.gather(binding(), [member()])
     assert found["m1"].replicas == 50
-    assert "its answer of 30 s ago stands" in found["m1"].parts[1].note
+    assert "its answer of 30 s ago is used" in found["m1"].parts[1].note
     assert room.held() == {"m1"}
     # Not for another question, and not for longer.
     assert (await room.gather(binding(cpu="2"), [member()]))["m1"].replicas == 5

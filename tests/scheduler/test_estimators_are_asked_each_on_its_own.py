@@ -57,8 +57,8 @@ async def test_every_cluster_gets_its_own_answer():
         (says(0), 0, ""),
         (says(2**31 - 1), 2**31 - 1, ""),
         (says(-1), None, "says that it cannot tell"),
-        (says(-7), None, "gave an impossible answer: -7"),
-        (says(-(2**31)), None, "gave an impossible answer: -2147483648"),
+        (says(-7), None, "returned an invalid answer: -7"),
+        (says(-(2**31)), None, "returned an invalid answer: -2147483648"),
         (lambda _: b"\xff\xff", None, "cannot be read"),
         (lambda _: b"", 0, ""),
     ],
@@ -142,7 +142,11 @@ async def test_pull_clusters_can_be_left_out():
     async with asking({"m1": server}, asks_pull_clusters=False) as clients:
         reply = await clients.ask(member(sync_mode="Pull"), ONE_CORE)
 
-    assert (reply.value, reply.note, server.requests) == (None, "not asked: Pull mode", [])
+    assert (reply.value, reply.note, server.requests) == (
+        None,
+        "not asked, because the cluster is in Pull mode",
+        [],
+    )
 
 
 async def test_sets_promises_and_what_arrived_travel():

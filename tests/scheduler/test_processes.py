@@ -151,7 +151,7 @@ async def test_a_dry_run_prints_decisions_and_writes_nothing(tmp_path):
         ({"leader-elect-retry-period": "1h"}, "each must be larger than the next"),
         ({"workers": 0}, "--workers: 0: must be at least 1"),
         ({"assumption-ttl": "soon"}, "--assumption-ttl"),
-        ({"unschedulable-retry": "0s"}, "--unschedulable-retry: '0s': must be longer than nothing"),
+        ({"unschedulable-retry": "0s"}, "--unschedulable-retry: '0s': must be longer than 0s"),
         ({"cost": "free"}, "--cost: 'free': must be one of off, tie-break, weight"),
     ],
     ids=str,
@@ -165,5 +165,5 @@ def test_what_cannot_work_is_refused_before_anything_starts(flags, said):
 def test_the_descheduler_refuses_in_the_same_way():
     with pytest.raises(InvalidOptions, match="unschedulable-threshold"):
         read_options(DeschedulerOptions, {"unschedulable-threshold": "-1s"})
-    with pytest.raises(InvalidOptions, match="--descheduling-interval: '0': must be longer than nothing"):
+    with pytest.raises(InvalidOptions, match="--descheduling-interval: '0': must be longer than 0s"):
         read_options(DeschedulerOptions, {"descheduling-interval": "0"})

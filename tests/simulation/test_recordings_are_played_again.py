@@ -257,7 +257,7 @@ def test_a_file_whose_writer_was_killed_is_read_as_far_as_it_goes(day, tmp_path)
         ([b'{"t":1e300}'], "time goes back"),
         ([b"nothing"], "is not a change"),
         ([b'{"t":0}'], "nothing after its first moment"),
-        ([b'{"t":9}'], "say it with --region"),
+        ([b'{"t":9}'], "pass --region"),
     ],
 )
 def test_what_no_writer_leaves_behind_is_refused(lines, problem, tmp_path, capsys):
@@ -293,12 +293,12 @@ def test_newer_formats_and_other_files_are_told_apart(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (["--replay", "DAY", "--from-snapshot", "DAY"], "one of --from-snapshot and --replay"),
-        (["consolidation-policies", "--replay", "DAY"], "one of --from-snapshot and --replay"),
+        (["--replay", "DAY", "--from-snapshot", "DAY"], "pass --from-snapshot or --replay"),
+        (["consolidation-policies", "--replay", "DAY"], "pass --from-snapshot or --replay"),
         (["--replay", "DAY", "--duration", "9000h"], "the recording is 40m long"),
         (["--replay", "DAY", "--duration", "soon"], "is not a duration"),
-        (["--replay", "DAY", "--trace", "DAY"], "--trace goes with a scenario"),
-        (["consolidation-policies", "--region", "us-east-1"], "--region goes with"),
+        (["--replay", "DAY", "--trace", "DAY"], "--trace needs a scenario"),
+        (["consolidation-policies", "--region", "us-east-1"], "--region needs"),
         (["--replay", "DAY", "--region", "nowhere-1"], "nowhere-1"),
         (["--replay", "DAY", "--variant", "Other"], "there are WhenEmpty, Balanced"),
         (["--replay", "nowhere.gz"], "nowhere.gz"),
@@ -346,5 +346,5 @@ def test_what_is_no_recording_is_not_replaced(tmp_path, capsys):
     diary = tmp_path / "diary.txt"
     diary.write_text("dear diary")
     assert run(["record", "--out", str(diary)], "karpool") == 1
-    assert "is no recording" in capsys.readouterr().err
+    assert "is not a recording" in capsys.readouterr().err
     assert diary.read_text() == "dear diary"

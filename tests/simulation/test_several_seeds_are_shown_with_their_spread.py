@@ -53,4 +53,4 @@ def test_several_seeds_make_no_page(tmp_path, capsys):
     path = tmp_path / "s.yaml"
     path.write_text("kind: Scenario\nduration: 1m\nclusters: [{name: east, autoscaler: none}]\n")
     assert run(["simulate", str(path), "--seed", "1", "--seed", "2", "-o", "html"], "karpool") == 2
-    assert "several seeds are shown with" in capsys.readouterr().err
+    assert "several seeds need" in capsys.readouterr().err

@@ -107,7 +107,7 @@ def test_verdicts_are_shown_as_they_fall() -> None:
 
     assert begun == ["breaks", "fails"]
     assert "✗ a second one, too\n       ?[31mnone" in ended[0]
-    assert ended[1].endswith("✗ the chapter could not be played: GET /api/v1/nodes: refused")
+    assert ended[1].endswith("✗ the chapter could not run: GET /api/v1/nodes: refused")
 
 
 def test_a_narrow_terminal_breaks_sentences_and_keeps_their_margin(monkeypatch: pytest.MonkeyPatch) -> None:

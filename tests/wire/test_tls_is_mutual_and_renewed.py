@@ -119,10 +119,10 @@ async def test_a_renewal_that_cannot_be_used_changes_nothing(world, files, tmp_p
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("tls.crt", b"nothing", "holds no PEM certificate"),
-        ("tls.key", b"nothing", "holds no unencrypted PEM key"),
+        ("tls.crt", b"nothing", "contains no PEM certificate"),
+        ("tls.key", b"nothing", "contains no unencrypted PEM key"),
         ("tls.key", CLIENT.key, "is not the key of"),
-        ("ca.crt", b"nothing", "holds no PEM certificate"),
+        ("ca.crt", b"nothing", "contains no PEM certificate"),
         ("tls.key", None, "cannot be read"),
     ],
 )

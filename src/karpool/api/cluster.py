@@ -309,7 +309,7 @@ def _plan_options(policy: str | None, threshold: int | None, settings: Mapping[s
             f"plan has no {', '.join(sorted(unknown))}; it has policy, threshold, {', '.join(names)}"
         )
     if policy is not None and policy not in set(PolicyName):
-        raise KarpoolError(f"policy: {policy!r} is none of {', '.join(PolicyName)}")
+        raise KarpoolError(f"policy: {policy!r} is not one of {', '.join(PolicyName)}")
     return read_fields(PlanOptions, {**settings, **named})
 
 

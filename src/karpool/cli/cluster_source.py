@@ -105,9 +105,9 @@ def _kinds_of(skipped: Iterable[SkippedObject]) -> frozenset[str]:
 def unreadable_lines(snapshot: Snapshot) -> Iterator[str]:
     """For people: how pods that cannot be read were counted. `Snapshot.problems` names them."""
     if unreadable := sum(snapshot.blocked.values()):
-        yield f"{pluralize(unreadable, 'pod')} cannot be read: nothing counts as free on their nodes"
+        yield f"{pluralize(unreadable, 'pod')} invalid: nothing counts as free on their nodes"
     if not snapshot.complete:
-        yield "of some pods it cannot be read on which node they are: less may be free than is shown"
+        yield "the nodes of some pods are unknown: less may be free than shown"
 
 
 async def list_cluster(
@@ -164,7 +164,7 @@ async def _list_kind(
 
 
 def _not_looked_at(resource: ApiResource, error: Denied | NotFound) -> SkippedObject:
-    return SkippedObject(str(resource), "of all kinds", f"not looked at: {error}")
+    return SkippedObject(str(resource), "of all kinds", f"not read: {error}")
 
 
 async def _is_served(client: Client, resource: ApiResource) -> bool:
@@ -190,7 +190,7 @@ def _close_skipped(file: ObjectFile, cluster: Cluster) -> list[SkippedObject]:
         reason = skipped.get(resource, ABSENT)
         if reason != ABSENT:
             _close([watched], reason)
-            closed.append(SkippedObject(resource, "of all kinds", f"not looked at: {reason}"))
+            closed.append(SkippedObject(resource, "of all kinds", f"not read: {reason}"))
     return closed
 
 

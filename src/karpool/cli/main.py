@@ -21,17 +21,17 @@ from karpool.model.errors import ModelError
 
 _COMMANDS: Table = {
     "apiserver": ("karpool.cli.embedded.apiserver", "apiserver", "Run an embedded Kubernetes API server."),
-    "apply": ("karpool.cli.run.apply", "apply", "Carry out a saved consolidation plan, if it still holds."),
-    "cluster": ("karpool.cli.embedded.cluster", "cluster", "Start embedded clusters that live."),
+    "apply": ("karpool.cli.run.apply", "apply", "Execute a saved consolidation plan, if it is still valid."),
+    "cluster": ("karpool.cli.embedded.cluster", "cluster", "Start embedded clusters."),
     "capacity": (
         "karpool.cli.inspect.capacity",
         "capacity",
-        "Say whether a workload fits, now or after scale-up.",
+        "Show whether a workload fits, now or after scale-up.",
     ),
     "catalogue": (
         "karpool.cli.inspect.catalogue",
         "catalogue",
-        "Look at instance types and prices, region by region.",
+        "Show instance types and prices by region.",
     ),
     "contract": (
         "karpool.cli.inspect.contract",
@@ -47,56 +47,64 @@ _COMMANDS: Table = {
     "consolidator": (
         "karpool.cli.run.consolidator",
         "consolidator",
-        "Take away nodes that cost more than they are worth.",
+        "Remove nodes that cost more than they are worth.",
     ),
-    "dashboard": ("karpool.cli.run.dashboard", "dashboard", "Serve a web page of the fleet, read-only."),
+    "dashboard": ("karpool.cli.run.dashboard", "dashboard", "Serve a read-only web page of the fleet."),
     "descheduler": (
         "karpool.cli.run.descheduler",
         "descheduler",
-        "Take back replicas that cannot start, for other clusters.",
+        "Remove replicas that cannot start from their cluster.",
     ),
-    "estimator": ("karpool.cli.run.estimator", "estimator", "Answer Karmada's schedulers how much fits."),
-    "explain": ("karpool.cli.inspect.explain", "explain", "Say how a decision came about."),
-    "get": ("karpool.cli.inspect.get", "get", "Show what controllers hold: promises, scale-ups, moves."),
+    "estimator": (
+        "karpool.cli.run.estimator",
+        "estimator",
+        "Tell Karmada's schedulers how many replicas fit.",
+    ),
+    "explain": ("karpool.cli.inspect.explain", "explain", "Explain a decision."),
+    "get": ("karpool.cli.inspect.get", "get", "List promises, scale-ups or moves."),
     "gpu-agent": (
         "karpool.cli.run.gpu_agent",
         "gpu_agent",
-        "Look at this machine's GPUs, and publish them.",
+        "Read the GPUs of this machine and publish them.",
     ),
     "gpu-scaler": (
         "karpool.cli.run.gpu_scaler",
         "gpu_scaler",
-        "Give fractions of GPUs to pods, and bring missing nodes.",
+        "Allocate fractions of GPUs to pods, and request missing nodes.",
     ),
     "plan": (
         "karpool.cli.inspect.plan",
         "plan",
-        "Show which nodes could go, what that saves, and why others stay.",
+        "Show which nodes could be removed, the saving, and why others stay.",
     ),
     "record": (
         "karpool.cli.save.record",
         "record",
-        "Follow a cluster into a file that can be played again.",
+        "Record the changes of a cluster, for the simulation.",
     ),
     "scheduler": ("karpool.cli.run.scheduler", "scheduler", "Place Karmada workloads in member clusters."),
-    "simulate": ("karpool.cli.embedded.simulate", "simulate", "Play a scenario: days of a fleet in seconds."),
+    "simulate": (
+        "karpool.cli.embedded.simulate",
+        "simulate",
+        "Simulate a scenario: days of a fleet in seconds.",
+    ),
     "snapshot": (
         "karpool.cli.save.snapshot",
         "snapshot",
-        "Save what a cluster holds to a file, without secrets.",
+        "Save the state of a cluster to a file, without Secrets.",
     ),
     "support-bundle": (
         "karpool.cli.save.support_bundle",
         "support_bundle",
-        "Save what somebody else needs to understand a problem.",
+        "Save a file for a bug report.",
     ),
-    "schema": ("karpool.cli.schema", "schema", "Print the JSON Schema of what -o json writes."),
+    "schema": ("karpool.cli.schema", "schema", "Print the JSON Schemas of -o json."),
     "top": ("karpool.cli.inspect.top", "top", "Show nodes, pools and GPUs: requested, free, price."),
     "up": ("karpool.cli.embedded.up", "up", "Start a fleet with all controllers, and take a guided tour."),
     "verify-policy": (
         "karpool.cli.inspect.verify_policy",
         "verify_policy",
-        "Check what the Balanced consolidation policy promises.",
+        "Check the properties of the Balanced consolidation policy.",
     ),
     "version": ("karpool.cli.version", "version", "Print the version."),
 }
@@ -170,7 +178,7 @@ def _say_what_ended(arguments: Sequence[str], program: str) -> None:
     from karpool.cli.output.text import note
 
     command = next((word for word in arguments if word in _COMMANDS), "")
-    note(f"interrupted: {program}{f' {command}' if command else ''} ended before it was done")
+    note(f"interrupted: {program}{(f' {command}' if command else '')} did not finish")
 
 
 def _complain(error: click.ClickException) -> int:

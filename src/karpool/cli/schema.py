@@ -24,6 +24,8 @@ def schema(kind: str | None, listing: StaticListingOptions) -> None:
         emit(render_listing(Listing("SchemaList", "schema", ("KIND", "COMMAND"), items), listing.form))
         return
     if kind not in DOCUMENTS:
-        raise click.BadParameter(f"{kind!r} is none; `karpool schema` lists them", param_hint="KIND")
+        raise click.BadParameter(
+            f"{kind!r} is not a kind of document; `karpool schema` lists them", param_hint="KIND"
+        )
     content = msgspec.json.encode(DOCUMENTS[kind].schema(kind))
     emit(msgspec.json.format(content, indent=2).decode())

@@ -33,4 +33,4 @@ class NotWatched(LookupError):
     """Somebody asks for what was not watched: a mistake in the program, not "there are none"."""
 
     def __init__(self, aspect: Aspect) -> None:
-        super().__init__(f"{aspect.name} is not watched; ask for it when the Cluster is made")
+        super().__init__(f"{aspect.name} is not watched; request it when you create the Cluster")

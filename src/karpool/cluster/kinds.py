@@ -55,16 +55,16 @@ class OwnedObject(WireObject, frozen=True):
 class Unreadable(Enum):
     """What an object of the kind that cannot be read means."""
 
-    HOLDS_NODE = "nothing is free on its node, and the node may not go"
-    NOT_LISTED = "it is left out: no room is offered on it"
-    CLOSES_NAMESPACE = "no pod of its namespace may be disturbed"
-    KEEPS_NODES = "nothing may be taken away where pods of its namespace run"
-    CLOSES_POOL = "its pool launches nothing, and its nodes stay"
+    HOLDS_NODE = "nothing counts as free on its node, and the node is not removed"
+    NOT_LISTED = "it is skipped: no capacity is counted on it"
+    CLOSES_NAMESPACE = "no pod of its namespace may be disrupted"
+    KEEPS_NODES = "nodes with pods of its namespace are not removed"
+    CLOSES_POOL = "its pool launches no nodes, and its nodes stay"
     CLOSES_DEVICES = "no device is counted on that hangs on it; a claim may hold any"
     ATTACHES_NOTHING = "its node has no room for volumes of drivers that limit them elsewhere"
     TAKES_A_SLOT = "it takes the place of one volume of every driver, on every node that may be its own"
-    KEEPS_LAST = "what was known of it stays"
-    ADMITS_NOTHING = "nothing new is given out in its namespace"
+    KEEPS_LAST = "the last known state is used"
+    ADMITS_NOTHING = "nothing is allocated in its namespace"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,8 @@ _NO_BUFFERS = BufferPods({}, {})
 
 
 REGION_MISSING = (
-    "the region is not known: no node, claim, node class or pool names one;"
-    " only instance types seen on nodes count; set --region"
+    "the region is unknown: no node, claim, node class or pool names one; only instance "
+    "types seen on nodes count; set --region"
 )
 
 
@@ -84,9 +84,9 @@ class Snapshot:
     room: Room
     facts: ClusterFacts = field(repr=False)
     devices: Mapping[str, Sequence[DeviceUse]] = field(default_factory=dict, repr=False)
-    """By node: its devices, and who holds which share of which. What is supposed is not in it."""
+    "Devices by node, with the holder of each share. Assumed allocations are not included."
     kept_pods: Mapping[ObjectKey, Pod] = field(default_factory=dict, repr=False)
-    """Those that the cluster was asked to keep."""
+    "Promises and other reservations of the cluster."
     waiting_pods: Mapping[ObjectKey, WaitingPod] = field(default_factory=dict, repr=False)
 
     # Nodes

@@ -132,7 +132,7 @@ def view_of(
 ) -> ClusterView:
     """As the cluster is; how moves under way change it is in `execution.in_flight_view`."""
     if stop is None and not snapshot.complete:
-        message = "there are pods of which it cannot be told on which node they are; see the problems"
+        message = "the nodes of some pods are unknown; see the problems"
         stop = Infeasible(ConsolidationReason.POD_UNREADABLE, message)
     return ClusterView(
         snapshot=snapshot.room,

@@ -43,7 +43,7 @@ class HistoryFile:
         (tables,) = self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables and (application, version) != (_APPLICATION, VERSION):
             self._file.close()
-            raise Invalid("history-file", str(self._path), "holds something else; name a new file")
+            raise Invalid("history-file", str(self._path), "is not a history file; choose another path")
         # Losing the last seconds when the machine fails is no loss; a damaged file would be.
         self._file.execute("PRAGMA journal_mode=WAL")
         self._file.execute("PRAGMA synchronous=NORMAL")

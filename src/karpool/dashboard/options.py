@@ -116,20 +116,20 @@ class DashboardOptions(Options, frozen=True):
             self.prometheus_url,
             bearer_token_file=str(token or ""),
             ca_file=str(ca or ""),
-            refused="it wants to know who asks; see --prometheus-token-file",
+            refused="it requires authentication; see --prometheus-token-file",
         )
 
     def problems(self) -> Iterator[Invalid | str]:
         if self.clusters and self.all_contexts:
-            yield "--cluster and --all-contexts exclude each other"
+            yield "--cluster and --all-contexts cannot be combined"
         if self.snapshot is not None and (self.clusters or self.all_contexts or self.members):
-            yield "--snapshot shows a file: it goes with none of --cluster, --all-contexts and --members"
+            yield "--snapshot cannot be combined with --cluster, --all-contexts or --members"
         if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
-            yield "--tls-cert-file and --tls-private-key-file belong together"
+            yield "--tls-cert-file and --tls-private-key-file must be used together"
         elif self.tls_cert_file is None and not is_loopback(self.host) and not self.insecure_http:
             yield (
-                f"--host {self.host} is not loopback: give --tls-cert-file and --tls-private-key-file, "
-                "or --insecure-http behind a proxy that ends TLS"
+                f"--host {self.host} is not loopback: pass --tls-cert-file and --tls-private-key-file, "
+                "or --insecure-http behind a proxy that terminates TLS"
             )
         for name in self.allowed_hosts:
             if not _HOST.fullmatch(name):
@@ -139,7 +139,7 @@ class DashboardOptions(Options, frozen=True):
             reason = "must be an address without a password, like http://prometheus.monitoring.svc:9090"
             yield Invalid("--prometheus-url", "...", reason)  # what was typed may hold a password
         if not self.prometheus_url and (self.prometheus_token_file or self.prometheus_ca_file):
-            yield "--prometheus-token-file and --prometheus-ca-file go with --prometheus-url"
+            yield "--prometheus-token-file and --prometheus-ca-file need --prometheus-url"
         if self.prometheus_ca_file and not self.prometheus_url.startswith("https:"):
-            yield "--prometheus-ca-file goes with an https address"
+            yield "--prometheus-ca-file needs an https address"
         yield from region_problems(self.region, self.catalogue)

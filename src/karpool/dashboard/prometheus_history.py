@@ -77,7 +77,7 @@ class PrometheusHistory:
                 past, remark = await asyncio.to_thread(self._ask, cluster, range_, first, last), ""
             except (OSError, http.client.HTTPException, Invalid, ConfigError) as error:
                 said = str(error)[:300] or type(error).__name__
-                past, remark = {}, f"Prometheus does not tell the past: {said}"
+                past, remark = {}, f"no history from Prometheus: {said}"
             while len(self._answers) >= _HELD:
                 del self._answers[next(iter(self._answers))]
             self._answers[question] = self._clock.monotonic(), past, remark

@@ -189,7 +189,7 @@ def _planned(provider: CapacityProvider, question: EstimateQuestion, wanted: int
 def _planned_sets(provider: CapacityProvider, question: EstimateQuestion, wanted: int) -> Estimate:
     """Sets beyond those on nodes that exist; which machines they would share is not told."""
     if not isinstance(provider, ProvidesSets):
-        return no_opinion(f"{provider.name} counts no sets")
+        return no_opinion(f"{provider.name} does not count component sets")
     estimate = provider.estimate_components(question)
     left = max(wanted - question.existing, 0)
     parts = []

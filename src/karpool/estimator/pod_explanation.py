@@ -129,7 +129,7 @@ class QuotaNote:
     @property
     def detail(self) -> str:
         left, asked = show_amount(self.resource, max(self.left, 0)), show_amount(self.resource, self.asked)
-        return f"{self.resource}: {left} left, one more such pod asks {asked}"
+        return f"{self.resource}: {left} left, one more such pod requests {asked}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,27 +282,27 @@ def _outlook(
 
 _PASSING_TAINTS = ("node.kubernetes.io/not-ready", "node.cloudprovider.kubernetes.io/uninitialized")
 _REMEDIES: Mapping[FitReason, str] = {
-    FitReason.NODE_UNSCHEDULABLE: "uncordon them, if they are to be used",
-    FitReason.TAINT_TOLERATION: "give the pod a toleration for it, or take the taint off",
-    FitReason.NODE_RESOURCES_FIT: "make room there: other pods hold it",
+    FitReason.NODE_UNSCHEDULABLE: "uncordon them to use them",
+    FitReason.TAINT_TOLERATION: "add a toleration to the pod, or remove the taint",
+    FitReason.NODE_RESOURCES_FIT: "free it there: other pods use it",
     FitReason.NODE_AFFINITY: "change the pod's nodeSelector or node affinity, or label nodes so",
     FitReason.NODE_PORTS: "use another host port, or stop the pod that has it",
     FitReason.VOLUME_BINDING: "see its volumes",
     FitReason.POD_TOPOLOGY_SPREAD: "allow a larger maxSkew or ScheduleAnyway, or add nodes where few are",
     FitReason.INTER_POD_AFFINITY: "relax the pod affinity or anti-affinity, or move the pods it is about",
-    FitReason.DYNAMIC_RESOURCES: "free such a device, or ask for another class",
+    FitReason.DYNAMIC_RESOURCES: "free such a device, or request another class",
 }
 
 
 def _remedy(refusal: Infeasible[FitReason]) -> str:
     if refusal.reason is FitReason.TAINT_TOLERATION and any(key in refusal.detail for key in _PASSING_TAINTS):
-        return "wait: it goes away when the node is ready"
+        return "wait: it is removed when the node is ready"
     if refusal.reason is FitReason.DYNAMIC_RESOURCES and "does not compile" in refusal.detail:
         return "correct the selector of its claim or class"
     if refusal.reason is FitReason.DYNAMIC_RESOURCES and refusal.detail.startswith("pool "):
-        return "look at what the driver published there"
+        return "check the ResourceSlices of the driver"
     if refusal.reason is FitReason.NODE_RESOURCES_FIT and UNREADABLE in refusal.detail:
-        return "correct what the pod asks for"
+        return "correct the request of the pod"
     return _REMEDIES.get(refusal.reason, "")
 
 
@@ -318,8 +318,8 @@ def obstacles(room: Room, shape: PodShape) -> tuple[Obstacle, ...]:
         short, small = free < units, offered < units
         asked = show_amount(resource, units)
         for nodes, what, remedy in (
-            (short & small, f"too little {resource} even when empty", "ask for less, or use larger nodes"),
-            (short & ~small, f"{resource} is taken by other pods", "make room there, or ask for less"),
+            (short & small, f"too little {resource} even when empty", "request less, or use larger nodes"),
+            (short & ~small, f"{resource} is used by other pods", "free capacity there, or request less"),
         ):
             if nodes.any():
                 column = offered if nodes[small].any() else free
@@ -402,7 +402,7 @@ def _claims_in_the_way(pod: Pod, snapshot: Snapshot) -> Iterable[str]:
     if not pod.spec.resource_claims:
         return
     if snapshot.room.dra is None:
-        yield "devices of drivers are not known here"
+        yield "DRA devices are not known here"
         return
     refused = demand_of(snapshot.room.dra, pod).refused
     if refused:

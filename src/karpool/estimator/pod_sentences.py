@@ -11,16 +11,16 @@ def next_step(pod: PodExplanation) -> Iterator[str]:
     """Texts come from clusters: whoever shows them must not obey them."""
     match pod.verdict:
         case PodVerdict.GATED:
-            yield f"nobody schedules it before these are removed: {', '.join(pod.gates)}"
+            yield f"it is scheduled after these gates are removed: {', '.join(pod.gates)}"
         case PodVerdict.WAITS_FOR_VOLUME:
             yield from (note.detail for note in pod.volumes if not note.is_ready)
         case PodVerdict.FITS:
             taking = _nodes(pod.open_nodes)
-            yield f"{taking} would take it now; if it waits on, look at its scheduler"
+            yield f"{taking} would take it now; if it stays pending, check its scheduler"
         case PodVerdict.NODE_COMES:
             taking_it = [node for node in pod.coming if node.takes_pod]
             if not taking_it:  # cluster-autoscaler says how many come, and not which
-                yield "its node group is growing, and the new nodes take it"
+                yield "its node group is scaling up, and the new nodes will take it"
                 return
             node = min(taking_it, key=lambda node: node.expected_in_seconds or inf)
             yield f"claim {node.claim} takes it, {arrival(node)}"
@@ -30,7 +30,7 @@ def next_step(pod: PodExplanation) -> Iterator[str]:
             types = f" ({', '.join(place.instance_types[:3])})" if place.instance_types else ""
             yield f"{place.name} can launch a node for it{types}{price}; it should, within a minute"
         case PodVerdict.NOWHERE:
-            yield "change the pod, a pool, or the nodes: what is in the way follows"
+            yield "change the pod, a pool, or the nodes; the reasons follow"
         case PodVerdict.CANNOT_TELL:
             yield from pod.report.remarks
         case _:
@@ -42,7 +42,7 @@ def arrival(node: ComingNode) -> str:
     if node.is_overdue:
         return "overdue"
     if node.expected_in_seconds is None:
-        return "not known when: no node of its pool has come yet"
+        return "time unknown: no node of its pool has started yet"
     compared = f"as {_nodes(node.compared_with)} of its pool took"
     if not node.expected_in_seconds:
         return f"any moment ({compared})"

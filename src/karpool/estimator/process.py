@@ -213,7 +213,7 @@ def configs(options: EstimatorOptions) -> list[ClusterConfig]:
         )
     members = list(_files(options).values())
     if not members:
-        raise ConfigError(f"--fleet: {path} names no cluster")
+        raise ConfigError(f"--fleet: {path} contains no cluster")
     return members
 
 

@@ -143,7 +143,7 @@ class OptionField:
             if (self.least is not None and one < self.least) or (self.most is not None and one > self.most):
                 raise self._refused(one, _range(self.least, self.most))
             if self.above is not None and one <= self.above:
-                raise self._refused(one, "must be longer than nothing")
+                raise self._refused(one, "must be longer than 0s")
 
     def _refused(self, value: Any, reason: str) -> Invalid:
         shown = durations.show(value) if self.kind == _DURATION else value

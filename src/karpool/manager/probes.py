@@ -163,4 +163,4 @@ def _outcome(check: Check) -> str | None:
         return check()
     except Exception as error:
         log.warning("health check raised", reason=str(error))
-        return f"the check itself raised {type(error).__name__}"
+        return f"the check raised {type(error).__name__}"

@@ -99,7 +99,7 @@ def load_documents(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Iterator[Any
     except RecursionError:
         raise UnusableYaml("is nested too deeply") from None
     except (ValueError, TypeError, OverflowError):  # the value may be a secret, so it is not shown
-        raise UnusableYaml("holds a value that cannot be used") from None
+        raise UnusableYaml("contains an invalid value") from None
     finally:
         loader.dispose()
 
@@ -150,12 +150,12 @@ def _bound_expansion(document: Any) -> None:
             if isinstance(node, dict) and not all(
                 isinstance(key, str | int | float) and not isinstance(key, bool) for key in node
             ):
-                raise UnusableYaml("holds a key that is not text or a number")
+                raise UnusableYaml("contains a key that is neither text nor a number")
             children = node.values() if isinstance(node, dict) else node
             node_count = sizes[identity] = 1 + sum(map(size, children))
             open_nodes.discard(identity)
         if node_count > NODE_LIMIT:
-            raise UnusableYaml(f"holds more than {NODE_LIMIT} values")
+            raise UnusableYaml(f"contains more than {NODE_LIMIT} values")
         return node_count
 
     size(document)

@@ -73,7 +73,7 @@ def use_asker() -> AskUses:
             answers[place] = LatestAnswer(lambda: _ask(place, time), time, every_seconds=_ASK_AGAIN_SECONDS)
         uses = answers[place].within(FRESH_SECONDS)
         if uses is None:
-            why = f"namespace {place.namespace} where clusters meet: {answers[place].failure}"
+            why = f"shared namespace {place.namespace}: {answers[place].failure}"
             return HeardUses({}, (why,))
         now = time.now()
         heard = fresh(uses, now)

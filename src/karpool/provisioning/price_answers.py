@@ -37,7 +37,7 @@ def price_asker(fetch: Fetch | None = None, clock: Clock | None = None) -> AskPr
 
 
 _NOTHING = PriceAnswer()
-_REFUSED = "it wants to know who asks; give `bearerTokenFile`, or `username` and `passwordFile`"
+_REFUSED = "it requires authentication; set `bearerTokenFile`, or `username` and `passwordFile`"
 
 
 def _server(source: PriceSource) -> PrometheusServer:

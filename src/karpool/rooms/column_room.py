@@ -105,7 +105,7 @@ class CopiedNodes(NodeTable):
     @property
     def zone_order(self) -> ZoneOrder:
         if self._zone_order is None:
-            raise LookupError("the nodes of several clusters have no order")
+            raise LookupError("nodes of several clusters cannot be sorted")
         return self._zone_order
 
     def _derive(self, key: Hashable, compute: Callable[[NodeTable], npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -134,7 +134,7 @@ class CopiedRoom(Room):
         return self._read_left("pods")
 
     def _read_allocatable(self, resource: str) -> Int64s:
-        raise LookupError(f"what nodes offer of {resource} does not travel")
+        raise LookupError(f"the amount of {resource} on nodes is not part of room streams")
 
     def _read_devices(self) -> DeviceTable | None:
         return None

@@ -412,6 +412,6 @@ def _check_codes(copy: CopiedCluster, change: RoomChange) -> None:
             if any(int(part.values.max()) >= size for part in parts):
                 raise RoomChangeRefused(f"column {column} has a code beyond the {size} that were told")
     if change.nodes and not len(copy.codes.get(TAINTS, ())):
-        raise RoomChangeRefused("no set of taints was told, not even the empty one")
+        raise RoomChangeRefused("no taint set was sent")
     if change.nodes and not len(copy.codes.get(NAME, ())):
-        raise RoomChangeRefused("no name of a node was told")
+        raise RoomChangeRefused("no node name was sent")

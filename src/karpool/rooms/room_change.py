@@ -218,7 +218,7 @@ def _quota(message: pb.QuotaRoom) -> QuotaHeadroom:
 def _units(text: str) -> int:
     digits = text.removeprefix("-")
     if len(digits) > DIGITS_MAX or not digits.isascii() or not digits.isdecimal():
-        raise RoomChangeRefused(f"{text[:50]!r} is left of a quota, which is no number")
+        raise RoomChangeRefused(f"the rest of a quota is {text[:50]!r}, which is not a number")
     return int(text)
 
 

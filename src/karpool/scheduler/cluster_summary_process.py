@@ -16,7 +16,7 @@ async def _build(
 ) -> ClusterSummaryWriter:
     estimators = None if source is not None else estimator_clients(options.estimators, environment.client)
     if (asked := source or estimators) is None:
-        raise Invalid("--enable-scheduler-estimator", False, "there is nobody else to ask")
+        raise Invalid("--enable-scheduler-estimator", False, "must be true: cluster-summary needs estimators")
     settings = SummarySettings(options.interval_seconds, options.withdraw_after_seconds)
     return ClusterSummaryWriter(environment, asked, settings, estimators=estimators)
 

@@ -28,7 +28,7 @@ async def _build(
     estimators = None if asker is not None else estimator_clients(options.estimators, environment.client)
     source = asker or estimators
     if source is None:
-        raise Invalid("--enable-scheduler-estimator", False, "the descheduler has nobody else to ask")
+        raise Invalid("--enable-scheduler-estimator", False, "must be true: the descheduler needs estimators")
     return Descheduler(environment, source, descheduler_settings(options), estimators=estimators, show=show)
 
 

@@ -137,7 +137,7 @@ async def _certificate_of(address: str) -> x509.Certificate:
     finally:
         writer.transport.abort()
     if shown is None:
-        raise OSError(f"{address} shows no certificate")
+        raise OSError(f"{address} sent no certificate")
     return x509.load_der_x509_certificate(shown)
 
 

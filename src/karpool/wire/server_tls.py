@@ -101,7 +101,7 @@ def check_authority(flag: str, path: Path, authority: bytes) -> None:
     try:
         x509.load_pem_x509_certificates(authority)
     except ValueError:
-        raise Invalid(flag, str(path), "holds no PEM certificate") from None
+        raise Invalid(flag, str(path), "contains no PEM certificate") from None
 
 
 def check_pair(certificate: Named, key: Named) -> None:
@@ -113,11 +113,11 @@ def check_pair(certificate: Named, key: Named) -> None:
     try:
         leaf = x509.load_pem_x509_certificates(data)[0]
     except ValueError:
-        raise Invalid(flag, str(path), "holds no PEM certificate") from None
+        raise Invalid(flag, str(path), "contains no PEM certificate") from None
     key_flag, key_path, key_data = key
     try:
         private = load_pem_private_key(key_data, password=None)
     except (ValueError, TypeError):
-        raise Invalid(key_flag, str(key_path), "holds no unencrypted PEM key") from None
+        raise Invalid(key_flag, str(key_path), "contains no unencrypted PEM key") from None
     if private.public_key() != leaf.public_key():
         raise Invalid(key_flag, str(key_path), f"is not the key of {path}")

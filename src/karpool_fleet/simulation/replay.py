@@ -142,7 +142,7 @@ def _scenario(
 ) -> Scenario:
     region = region or _region(saved, catalogue)
     if not region:
-        raise FleetError(f"{path}: nothing in it says which region it is in; say it with --region")
+        raise FleetError(f"{path}: does not name its region; pass --region")
     used = {
         (obj["metadata"].get("labels") or {}).get(ZONE, "") for obj in saved.objects if obj["kind"] == "Node"
     }

@@ -101,7 +101,7 @@ SHOW_AFTER_SECONDS = 2.0
     "--region",
     type=RegionParam(),
     default="",
-    help="Region of the cluster of --from-snapshot or --replay, if the file does not contain it.",
+    help="Region of the cluster of --from-snapshot or --replay. Default: the region in the file.",
 )
 @click.option(
     "--decisions",
@@ -137,14 +137,14 @@ def simulate(
         return
     if sum(source is not None for source in (scenario, from_snapshot, replay)) != 1:
         raise click.UsageError(
-            "name a scenario file or a shipped scenario (karpool simulate --list shows those), "
-            "or give one of --from-snapshot and --replay"
+            "name a scenario file or a shipped scenario (see karpool simulate --list), or pass "
+            "--from-snapshot or --replay"
         )
     if trace is not None and scenario is None:
-        raise click.UsageError("--trace goes with a scenario")
+        raise click.UsageError("--trace needs a scenario")
     if region and scenario is not None:
         raise click.UsageError(
-            "--region goes with --from-snapshot or --replay; a scenario names regions itself"
+            "--region needs --from-snapshot or --replay; a scenario file names its regions"
         )
     source: Replay | None = None
     if from_snapshot is not None:
@@ -154,14 +154,14 @@ def simulate(
     scenario = scenario_path(scenario or from_snapshot or replay or Path())
     if source is None and not scenario.suffix and not scenario.exists():
         raise click.UsageError(
-            f"{scenario} is neither a file nor a shipped scenario; karpool simulate --list shows those"
+            f"{scenario} is neither a file nor a shipped scenario; see karpool simulate --list"
         )
     if len(set(seeds)) > 1 and output == "html":
-        raise click.UsageError("--seed: several seeds are shown with -o table, wide, json, yaml or svg")
+        raise click.UsageError("--seed: several seeds need -o table, wide, json, yaml or svg")
     named_runs = source.named() if source is not None else read_scenario(scenario)
     runs = planned_runs(named_runs, scenario.parent, variants, seeds, duration, trace)
     if check:
-        note(f"{scenario}: {', '.join(dict.fromkeys(named.name for named in runs))}: all right")
+        note(f"{scenario}: {', '.join(dict.fromkeys(named.name for named in runs))}: valid")
         return
     changes = source.changes if source is not None else ()
     results = [

@@ -32,7 +32,7 @@ def _body(title: str, description: str, results: Sequence[Result], broken: Seque
             yield html_page.text(heading.capitalize(), "h3")
             yield over_time(results, name)
     if quiet:
-        yield html_page.text(f"0 all the time: {', '.join(titles[name] for name in quiet)}.", style="quiet")
+        yield html_page.text(f"Always 0: {', '.join(titles[name] for name in quiet)}.", style="quiet")
     yield html_page.text("Figures", "h2")
     yield _figures(results)
     if len(first.by_cluster) > 1:

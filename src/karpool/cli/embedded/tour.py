@@ -34,9 +34,9 @@ from karpool_fleet.tour.tour import CHAPTERS, play, staged, tour_fleet
 HEAD_START_SECONDS = 1200.0
 TICK_SECONDS = 0.5  # of people
 _ABOUT = {
-    "virginia": "six machines, nothing grows",
-    "oregon": "Karpenter, and no node at all",
-    "ireland": "Karpenter; a campaign makes it grow",
+    "virginia": "six machines, no autoscaler",
+    "oregon": "Karpenter, and no node",
+    "ireland": "Karpenter; a campaign scales it up",
     "tokyo": "Karpenter, no GPU node yet",
 }
 

@@ -39,7 +39,7 @@ def verdicts(outcome: ChapterOutcome) -> str:
     """Every promise of a chapter, and what was seen."""
     lines = [_verdict(promise) for promise in outcome.promises]
     if outcome.error:
-        lines.append(_wrapped(f"the chapter could not be played: {outcome.error}", f"{BROKEN} "))
+        lines.append(_wrapped(f"the chapter could not run: {outcome.error}", f"{BROKEN} "))
     return "\n".join(lines)
 
 

@@ -140,7 +140,7 @@ class CapacityOptions(Options, frozen=True):
 
     def problems(self) -> Iterator[Invalid | str]:
         if self.all_namespaces and (not self.selector or self.namespace):
-            yield "--all-namespaces goes with --selector, and without --namespace"
+            yield "--all-namespaces needs --selector and cannot be combined with --namespace"
 
 
 @dataclass(frozen=True)
@@ -250,11 +250,11 @@ def _subject(
 ) -> _Subject:
     sources = [bool(words), filename is not None, bool(options.selector)]
     if sum(sources) != 1:
-        raise click.UsageError("say what: one of -f FILE, pod/NAME or deployment/NAME, and -l LABELS")
+        raise click.UsageError("name the workload: pass -f FILE, pod/NAME or deployment/NAME, or -l LABELS")
     if filename is not None:
         return _Subject(workloads=workloads_of_file(filename, options.namespace, options.template_path))
     if options.template_path:
-        raise click.UsageError("--template-path is about the objects of -f FILE")
+        raise click.UsageError("--template-path needs -f FILE")
     namespace = None if options.all_namespaces else options.namespace or own_namespace(cluster)
     if words:
         assert namespace is not None

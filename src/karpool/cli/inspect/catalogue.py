@@ -203,16 +203,16 @@ def refresh(file: Path, region: str, write: Path | None, output: str) -> None:
         part = write.with_name(f"{write.name}.part")  # never half of it
         part.write_bytes(msgspec.json.format(msgspec.json.encode(as_document(after)), indent=1))
         part.replace(write)
-        note(f"wrote {write}: give it to other commands with --catalogue {write}")
+        note(f"wrote {write}: use it with --catalogue {write}")
     if unlisted:
-        note(f"left out, because their size is not known: {', '.join(unlisted[:10])}")
+        note(f"left out, because their size is unknown: {', '.join(unlisted[:10])}")
     elsewhere = sorted(
         {price.zone for price in prices if price.region == region and price.zone} - {*before.zones}
     )
     if elsewhere:
         note(
-            f"left out, because they are no zones of {region}: {', '.join(elsewhere[:10])};"
-            f" name zones as nodes do, like {next(iter(before.zones))}"
+            f"left out, because they are not zones of {region}: {', '.join(elsewhere[:10])}; use "
+            f"names like {next(iter(before.zones))}"
         )
     if output in ("json", "yaml"):
         items = [document_of(change, old_keys=True) for change in changes]
@@ -228,7 +228,7 @@ def _catalogue(region: str, file: Path | None) -> Catalogue:
     if file is not None:
         return read_catalogue(file.read_bytes(), region)
     if not region:
-        raise click.UsageError("--region says of which region; `karpool catalogue regions` lists them")
+        raise click.UsageError("pass --region; `karpool catalogue regions` lists the regions")
     return load_shipped(region)
 
 
@@ -248,7 +248,7 @@ def _show_everywhere(name: str, output: str) -> None:
             items.append(camel_case(item, old_keys=True))
     if not items:
         raise CommandFailed(
-            f"{name!r} is sold in no region that is shipped; --catalogue gives your own types"
+            f"{name!r} is not sold in any shipped region; pass your own types with --catalogue"
         )
     if output in ("json", "yaml"):
         emit(machine("InstanceTypePrices", {"name": name, "items": items}, output))
@@ -269,8 +269,8 @@ def _show_everywhere(name: str, output: str) -> None:
 def _unsized(catalogue: Catalogue, name: str) -> str:
     if catalogue.knows_price_of(name):
         price = catalogue.price_of_running(name, next(iter(catalogue.zones)), ON_DEMAND)
-        return f"its list price is ${_money(price)} per hour, and its size is not published"
-    return f"`karpool catalogue show {name}` lists the regions that have it"
+        return f"its list price is ${_money(price)} per hour; its size is not published"
+    return f"`karpool catalogue show {name}` lists its regions"
 
 
 def _head(catalogue: Catalogue) -> dict[str, Any]:

@@ -8,18 +8,18 @@ _COMMANDS: Table = {
     "binding": (
         "karpool.cli.inspect.explain_binding",
         "binding",
-        "Where a workload goes in Karmada, and why.",
+        "Where Karmada places a workload, and why.",
     ),
-    "node": ("karpool.cli.inspect.explain_node", "node", "What holds a node, or where its pods would go."),
+    "node": ("karpool.cli.inspect.explain_node", "node", "What keeps a node, or where its pods would run."),
     "pod": (
         "karpool.cli.inspect.explain_pod",
         "pod",
-        "Why a pod waits: what blocks it, what could come, what is on its way.",
+        "Why a pod is pending: what blocks it, and which nodes could help.",
     ),
     "scale-up": (
         "karpool.cli.inspect.explain_scale_up",
         "scale_up",
-        "How far nodes asked for are, and what failed.",
+        "The state of a scale-up: requested nodes, and what failed.",
     ),
 }
 

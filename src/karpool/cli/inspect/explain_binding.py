@@ -64,7 +64,7 @@ def _shown(what_if_result: WhatIf, output: str) -> str:
         return machine("BindingExplanation", content, output)
     lines = [explanation.text(what_if_result.decision), ""]
     if what_if_result.promised:
-        lines.append(f"{what_if_result.promised} of its replicas are on their way")
+        lines.append(f"{what_if_result.promised} of its replicas are promised")
     due = "would be scheduled now" if what_if_result.is_due else "would not be scheduled now"
     lines.append(f"it {due} by {what_if_result.binding.scheduler_name}: {what_if_result.why}")
     return "\n".join(lines)
@@ -73,11 +73,13 @@ def _shown(what_if_result: WhatIf, output: str) -> str:
 binding = click.Command(
     "binding",
     callback=_binding,
-    help="""Say where a workload would go now, and how that came about: clusters filtered and why, scores,
-    estimates with their source and the promises taken off, division step by step. Writes nothing.
+    help="""Show where a workload would be placed now, and why.
 
-    NAME is that of a ResourceBinding, like default/web-deployment; without a namespace, of a
-    ClusterResourceBinding. Exit code 3 means that it has no place.
+    The output shows the clusters that were filtered out and why, scores, estimates with their source and
+    the deducted promises, and the division step by step. Only reads.
+
+    NAME is the name of a ResourceBinding, like default/web-deployment, or without a namespace of a
+    ClusterResourceBinding. Exit code 3 means that it cannot be placed.
     """,
     epilog="Example: karpool explain binding default/web-deployment --enable-scheduler-estimator",
 )

@@ -51,7 +51,7 @@ def explained(node: str, planned_cluster: PlannedCluster, settings: PlanSettings
     """Raises Failed when there is no such node."""
     if any(state_node.name == node for state_node in planned_cluster.view.claims_without_node):
         raise CommandFailed(
-            f"{node} is a NodeClaim that has no node yet; consolidation leaves it alone until it has"
+            f"{node} is a NodeClaim without a node; consolidation considers it when it has a node"
         )
     if node not in planned_cluster.view.snapshot.names:
         raise CommandFailed(
@@ -151,12 +151,12 @@ def _lines(explanation: NodeExplanation, cluster: str) -> Iterator[str]:
     if isinstance(explanation.what_if, Move):
         if shown is None or shown.names != explanation.what_if.names:
             yield ""
-            yield "if it went away all the same, and nothing else did:"
+            yield "if only this node were removed:"
             yield from scores(explanation.what_if)
             yield from pods_of(explanation.what_if)
     elif shown is None:
         yield ""
-        yield "it could not go away even so:"
+        yield "it could still not be removed:"
         yield from (f"  {why.detail}" for why in explanation.what_if)
 
 

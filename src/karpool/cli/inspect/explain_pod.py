@@ -125,7 +125,7 @@ async def _explained(
         priority = pod.spec.priority or 0
         going = find_departures(state, state.kept_pods, needs[0].shape, priority, now)
         if going is not None and going.node and str(PDBS) in loaded.closed:
-            going = replace(going, forbidden_by="disruption budgets may not be looked at, and may forbid it")
+            going = replace(going, forbidden_by="disruption budgets cannot be read and may forbid it")
         explanation = replace(explanation, would_fit_without=going)
     answer = PodAnswer(
         loaded.name,
@@ -149,7 +149,7 @@ def _scale_ups(snapshot: Snapshot, explanation: PodExplanation, now: float) -> S
 async def _promises(options: PodOptions, cluster: ClusterOptions, loaded_name: str) -> list[tuple[str, int]]:
     """What is promised in this cluster, as the Karmada API server has it."""
     if cluster.snapshot is not None:
-        raise CommandFailed("--karmada-context reads a live cluster; it does not go with --snapshot")
+        raise CommandFailed("--karmada-context reads a live cluster; it cannot be combined with --snapshot")
     member = options.cluster_name or loaded_name
     async with connect(msgspec.structs.replace(cluster, context=options.karmada_context)) as client:
         view = await listed(client, PromiseLifetime())

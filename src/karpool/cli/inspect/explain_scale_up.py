@@ -42,7 +42,7 @@ def _lines(listing: ScaleUpListing, record: ScaleUpRecord) -> Iterator[str]:
     if record.bad_nodes:
         yield ""
         named = ", ".join(record.bad_nodes)
-        yield f"nodes that never showed their devices: {named}; look at driver and device plugin"
+        yield f"nodes without devices: {named}; check the driver and the device plugin"
 
 
 def _next(listing: ScaleUpListing, record: ScaleUpRecord) -> Iterator[str]:
@@ -120,7 +120,7 @@ def scale_up(cluster: ClusterOptions, name: str, output: str) -> None:
         note(f"skipped: {problem}")
     record = next((up_record for up_record in listing.records if up_record.name == name), None)
     if record is None:
-        raise CommandFailed(f"there is no scale-up {name!r}; `karpool get scale-ups` lists those there are")
+        raise CommandFailed(f"scale-up {name!r} does not exist; `karpool get scale-ups` lists all scale-ups")
     if output == "text":
         emit(text(listing, record))
     else:

@@ -8,17 +8,17 @@ _COMMANDS: Table = {
     "moves": (
         "karpool.cli.inspect.get_moves",
         "moves",
-        "Nodes that consolidation took away, what that saved, and what is under way.",
+        "Moves of consolidation: active, finished, and what they saved.",
     ),
     "promises": (
         "karpool.cli.inspect.get_promises",
         "promises",
-        "Room that is given away and not taken yet.",
+        "Replicas that are placed but do not run on a node yet.",
     ),
     "scale-ups": (
         "karpool.cli.inspect.get_scale_ups",
         "scale_ups",
-        "Nodes that were asked for because workers found no GPU.",
+        "Nodes that were requested because workers found no GPU.",
     ),
 }
 

@@ -67,9 +67,9 @@ def moves_listing(records: Iterable[MoveRecord], now: float, cluster: str = "") 
     measured = [record for record in done if record.realised is not None]
     predicted = sum(move_record.move.savings_per_hour for move_record in measured)
     realised = sum(record.realised or 0.0 for record in measured)
-    sums = f"${realised:z.4f} of ${predicted:z.4f} per hour came true"
+    sums = f"${realised:z.4f} of ${predicted:z.4f} per hour realised"
     spent = sum(cost or 0.0 for cost in costs.values())
-    paid = f"; ${spent:z.4f} was paid for new nodes while they saved nothing" if spent else ""
+    paid = f"; new nodes cost ${spent:z.4f} before they saved anything" if spent else ""
     saved = saved_by_all(listed, now)
     where = f" in {cluster}" if cluster else ""
     return Listing(

@@ -137,8 +137,10 @@ def _chosen(
     lines: Sequence[PromiseLine], members: Sequence[str], cluster_name: str, namespace: str
 ) -> list[PromiseLine]:
     if cluster_name and cluster_name not in {*members, *(line.cluster for line in lines)}:
-        hint = f"Karmada knows {join_names(members)}" if members else "Karmada knows none yet"
-        raise CommandFailed(f"--cluster-name: there is no member cluster {cluster_name!r}; {hint}")
+        hint = (
+            f"member clusters are {join_names(members)}" if members else "Karmada has no member clusters yet"
+        )
+        raise CommandFailed(f"--cluster-name: member cluster {cluster_name!r} does not exist; {hint}")
     return [
         line
         for line in lines

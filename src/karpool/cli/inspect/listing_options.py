@@ -98,7 +98,7 @@ class ListingOptions(StaticListingOptions, frozen=True):
     def problems(self) -> Iterator[Invalid | str]:
         yield from super().problems()
         if self.watch and self.output not in (TABLE, WIDE, CSV):
-            yield f"--watch shows tables; it does not go with -o {self.output}"
+            yield f"--watch shows tables; it cannot be combined with -o {self.output}"
 
 
 class NamespaceOptions(Options, frozen=True):
@@ -107,7 +107,7 @@ class NamespaceOptions(Options, frozen=True):
 
     def problems(self) -> Iterator[Invalid | str]:
         if self.namespace and self.all_namespaces:
-            yield "--all-namespaces does not go with --namespace"
+            yield "--all-namespaces cannot be combined with --namespace"
 
 
 def in_a_terminal() -> bool:

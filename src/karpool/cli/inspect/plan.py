@@ -80,8 +80,8 @@ def plan(
         note(f"there are no nodes in {planned_cluster.cluster}; is that the cluster you mean?")
     elif lacking := planned_cluster.loaded.lacking:
         note(
-            f"{planned_cluster.cluster} holds no {', '.join(lacking)}: if the cluster has any, the plan does"
-            " not know of them; `karpool snapshot` saves them all"
+            f"{planned_cluster.cluster} contains no {', '.join(lacking)}: if the cluster has any, "
+            "the plan ignores them; `karpool snapshot` saves all kinds"
         )
     alternatives = [
         PlanAlternative(

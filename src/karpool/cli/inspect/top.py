@@ -191,7 +191,7 @@ def usage_listing(snapshot: Snapshot, cluster: str, *, pools: bool) -> Listing:
     content |= camel_case({"price_gaps": gaps}, old_keys=True)
     bill, uses = market.bill(), []
     total = _sum(node.price_per_hour for node in nodes)
-    cost = f"${total:.3f} per hour" if total is not None else "price of some nodes unknown"
+    cost = f"${total:.3f} per hour" if total is not None else "the price of some nodes is unknown"
     if bill is not None:
         content["bill"] = document_of(bill.contract.bill(bill.fleet), old_keys=True)
         by_list = _sum(node.list_price_per_hour for node in nodes)

@@ -128,7 +128,7 @@ def _passing(experiment: RankingExperiment) -> Table:
 def _html(verification: PolicyVerification, experiment: RankingExperiment | None) -> Iterator[str]:
     yield html_page.text("The Balanced policy, verified", "h1")
     yield html_page.text(
-        "Every case of a small world: 15 prices, 1 to 6 nodes, 0 to 4 pods per node, k from 1 to 5.",
+        "All cases of a small model: 15 prices, 1 to 6 nodes, 0 to 4 pods per node, k from 1 to 5.",
         style="quiet",
     )
     yield html_page.text("Properties", "h2")

@@ -121,15 +121,15 @@ def workloads_of_objects(
             components = components_of({**document, "metadata": metadata}, paths)
         except Invalid as error:
             is_hidden = not paths and "pod template" in error.reason
-            hint = "; say where its pod templates are with --template-path" if is_hidden else ""
+            hint = "; pass the path of its pod templates with --template-path" if is_hidden else ""
             raise Invalid(error.path, error.value, f"{error.reason}{hint}") from None
         is_set = len(components) > 1 or has_components(document)
         if is_set and not any(component.replicas for component in components):
             names = ", ".join(component.name for component in components)
-            raise Invalid("spec", 0, f"no component has replicas ({names}); give one of them some")
+            raise Invalid("spec", 0, f"no component has replicas ({names}); set replicas of at least one")
         workloads.append(Workload(components))
     if not workloads:
-        raise click.UsageError(f"{source}: has 0 objects with pods; give a file with one or several")
+        raise click.UsageError(f"{source}: contains no object with pods; pass a file with at least one")
     return workloads
 
 
@@ -181,7 +181,7 @@ class ClusterWorkload:
                 raise CommandFailed(no_such_pod(self.namespace, self.name, pods, cluster_name))
             return _of_pod(pod)
         if self.manifest is None:
-            listing = f"`kubectl get {self.resource} -A` lists those there are"
+            listing = f"`kubectl get {self.resource} -A` lists all"
             raise CommandFailed(f"there is no {self} in {cluster_name}; {listing}")
         manifest = {
             "apiVersion": self.resource.api_version,
@@ -198,7 +198,7 @@ class ClusterWorkload:
         placed_words = f"{placed} of its pods have a node"
         if missing:
             return Workload(components, waiting, missing, placed_words)
-        return Workload(components, waiting, 1, f"{placed_words} and none waits; this is about one more")
+        return Workload(components, waiting, 1, f"{placed_words} and none is pending; this shows one more")
 
 
 def reference_of(words: Sequence[str], namespace: str) -> ClusterWorkload:
@@ -231,7 +231,7 @@ def workloads_of_selector(
     if not groups:
         where = f"in namespace {namespace}" if namespace is not None else "in any namespace"
         raise CommandFailed(
-            f"no pod with these labels waits {where}: {chosen} have them, {placed} have a node"
+            f"no pod with these labels is pending {where}: {chosen} have the labels, {placed} have a node"
         )
     return [
         Workload([WorkloadComponent("pod", members[0], len(members))], [_key(pod) for pod in members])
@@ -258,7 +258,7 @@ def _of_pod(pod: Pod) -> Workload:
     component = [WorkloadComponent("pod", pod, 1)]
     if not pod.spec.node_name:
         return Workload(component, [_key(pod)])
-    return Workload(component, remark=f"it runs on {pod.spec.node_name}; this is about one more such pod")
+    return Workload(component, remark=f"it runs on {pod.spec.node_name}; this shows one more such pod")
 
 
 def _members(manifest: Mapping[str, Any], pods: Mapping[ObjectKey, Pod]) -> list[Pod]:

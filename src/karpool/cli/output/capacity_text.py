@@ -71,7 +71,7 @@ def summary(report: CapacityReport, name: str, unit: str) -> str:
             cost += f" (by the list ${report.list_price_per_hour:.3f})"
         text += f", {report.new_nodes} new node{'' if report.new_nodes == 1 else 's'}, {cost}"
     if report.verdict is CapacityVerdict.UNTOLD:
-        return f"{text}; nobody knows how many more"
+        return f"{text}; it is unknown how many more"
     return f"{text}; at most {amount(report.most)} fit"
 
 

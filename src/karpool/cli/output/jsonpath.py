@@ -104,9 +104,7 @@ def _steps(path: str) -> Iterator[Step]:
     while position < len(path):
         match = _STEP.match(path, position)
         if match is None:
-            raise Invalid(
-                "jsonpath", path, f"cannot be understood from {path[position : position + 20]!r} on"
-            )
+            raise Invalid("jsonpath", path, f"cannot be parsed from {path[position : position + 20]!r} on")
         position = match.end()
         yield _step(match)
 
@@ -189,7 +187,7 @@ def _literal(text: str) -> str:
     if text[:1] not in ("'", '"'):
         return text
     if len(text) < 2 or text[-1] != text[0]:
-        raise Invalid("jsonpath", text, "is a text without its end")
+        raise Invalid("jsonpath", text, "has a string without a closing quote")
     inner = text[1:-1]
     return re.sub(r"\\(.)", lambda match: {"n": "\n", "t": "\t"}.get(match[1], match[1]), inner)
 

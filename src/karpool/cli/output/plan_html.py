@@ -87,7 +87,7 @@ def _plan(plan: ConsolidationPlan) -> Iterator[str]:
         yield html_page.text("Nodes before and after", "h3")
         yield before_and_after(plan)
     else:
-        yield html_page.text("Nothing to draw: no node goes, before and after are the same.", style="quiet")
+        yield html_page.text("Nothing to draw: no node is removed.", style="quiet")
     yield html_page.table(*plan_text.totals_table(plan), numbers=range(1, 7))
     yield html_page.text(f"Moves ({len(plan.moves)})", "h3")
     yield from (_move(move) for move in plan.moves)
@@ -116,10 +116,10 @@ def _move(move: Move) -> str:
 
 def _shortcomings(plan: ConsolidationPlan) -> Iterator[str]:
     for considered in plan.not_looked_at:
-        yield html_page.text(f"Not looked at ({considered.why})", "h3")
+        yield html_page.text(f"Not considered ({considered.why})", "h3")
         yield html_page.text(", ".join(considered.nodes))
     if plan.problems:
-        yield html_page.text(f"Objects that could not be understood ({len(plan.problems)})", "h3")
+        yield html_page.text(f"Invalid objects ({len(plan.problems)})", "h3")
         yield "<ul>" + "".join(html_page.text(problem, "li") for problem in plan.problems) + "</ul>"
 
 

@@ -47,17 +47,19 @@ def _plan(plan: ConsolidationPlan) -> Iterator[str]:
         )
     if plan.rejected:
         yield _folded(
-            f"{pluralize(len(plan.rejected), 'move')} not made, and why",
+            f"{pluralize(len(plan.rejected), 'move')} rejected, and why",
             plan_text.rejected_table(plan.rejected, wide=False),
         )
     if plan.held:
         yield _folded(
-            f"{pluralize(len(plan.held), 'node')} that stay, by what holds them",
+            f"{pluralize(len(plan.held), 'node')} that stay, by reason",
             plan_text.held_by_reason(plan.held),
         )
     for considered in plan.not_looked_at:
         names = ", ".join(text(node) for node in considered.nodes[:NAMES])
-        yield f"Not looked at: {pluralize(len(considered.nodes), 'node')} ({text(considered.why)}): {names}"
+        yield (
+            f"Not considered: {pluralize(len(considered.nodes), 'node')} ({text(considered.why)}): {names}"
+        )
 
 
 def _freeing(freeing: DeviceFreeing) -> Iterator[str]:

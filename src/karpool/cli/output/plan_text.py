@@ -49,7 +49,7 @@ def _parts(plan: ConsolidationPlan, wide: bool, cluster: str) -> Iterator[str]:
         yield _titled("POOLS", columns(*pool_table(plan)))
     yield _titled("TOTALS", columns(*totals_table(plan)))
     yield from (
-        f"not looked at: {pluralize(len(considered.nodes), 'node')} ({considered.why}): "
+        f"not considered: {pluralize(len(considered.nodes), 'node')} ({considered.why}): "
         f"{_names(considered.nodes, wide)}"
         for considered in plan.not_looked_at
     )
@@ -70,7 +70,7 @@ def freeing_summary(freeing: DeviceFreeing) -> str:
             " uncordon` once its scheduler has placed it (docs/gpu.md, Freeing devices)"
         )
     if freeing.not_looked_at:
-        summary += f". Not looked at: {pluralize(freeing.not_looked_at, 'device')} with more holders"
+        summary += f". Not considered: {pluralize(freeing.not_looked_at, 'device')} with more holders"
     return summary
 
 
@@ -118,7 +118,7 @@ def certificate_line(plan: ConsolidationPlan) -> str:
     if certificate is None:
         return ""
     if certificate.possible_per_hour is None:
-        return f"how much cheaper is possible is not known: {certificate.problem}"
+        return f"how much cheaper is possible is unknown: {certificate.problem}"
     among = "" if certificate.at_disruption is None else " without disturbing more"
     if plan.before.unpriced:  # they count as 0, so that nothing is proven of them
         among += f", leaving out {pluralize(plan.before.unpriced, 'node')} of unknown price"
@@ -176,7 +176,7 @@ def destination(move: Move, pod: MovedPod) -> str:
         return pod.node
     if pod.new_node is not None and pod.new_node < len(move.new_nodes):
         return f"new {move.new_nodes[pod.new_node].chosen.instance_type} #{pod.new_node + 1}"
-    return "none needed: it costs nothing"
+    return "none needed: the cost is 0"
 
 
 def rejected_table(rejected: Sequence[RejectedMove], *, wide: bool) -> Table:

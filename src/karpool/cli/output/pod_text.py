@@ -97,7 +97,7 @@ def _existing(pod: PodExplanation) -> Iterator[str]:
 
 
 def _departures(departures: Departures) -> Iterator[str]:
-    cut = "; not every set of pods was tried, fewer may do" if departures.is_cut else ""
+    cut = "; not every set of pods was tried, a smaller one may exist" if departures.is_cut else ""
     if departures.node:
         table = columns(
             ("POD", "PRIORITY", "IT"),
@@ -105,11 +105,11 @@ def _departures(departures: Departures) -> Iterator[str]:
         )
         yield from _titled(f"WOULD FIT ON {printable(departures.node)} IF THESE WENT{cut}", table)
         if departures.forbidden_by:
-            yield f"but they may not all go now: {printable(departures.forbidden_by)}"
+            yield f"but they cannot all be removed now: {printable(departures.forbidden_by)}"
     elif departures.is_cut:
-        yield "whether it would fit if other pods went was not found out: not every set was tried"
+        yield "it is unknown whether it would fit without other pods: not every set was tried"
     else:
-        yield "it would fit nowhere even if every pod went that may go"
+        yield "it would fit nowhere even if every removable pod were removed"
 
 
 def _pools(offers: Sequence[PoolOffer]) -> str:
@@ -151,7 +151,7 @@ def _others(answer: PodAnswer) -> Iterator[str]:
     if answer.promises is not None:
         promised = pluralize(sum(replicas for _, replicas in answer.promises), "replica")
         named = ", ".join(f"{replicas} of {binding}" for binding, replicas in answer.promises[:5])
-        lines.append(f"promised here and not landed: {promised}" + (f" ({named})" if named else ""))
+        lines.append(f"promised here and not yet on a node: {promised}" + (f" ({named})" if named else ""))
     if pod.others_waiting:
         waits = "waits" if pod.others_waiting == 1 else "wait"
         lines.append(f"{pluralize(pod.others_waiting, 'other pod')} {waits} for a node, too")

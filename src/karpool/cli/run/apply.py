@@ -69,10 +69,10 @@ async def applied(
     if reason := objection(check, partial=options.partial, strict=options.strict):
         raise CommandFailed(reason)
     if saved.cluster and seen.cluster != saved.cluster:
-        note(f"the plan was made for {saved.cluster}, this is {seen.cluster}; its nodes are the same")
+        note(f"the plan is for {saved.cluster}, this is {seen.cluster}; the nodes are the same")
     if not options.dry_run and check.good:
         if execute is None:
-            raise CommandFailed("there is nothing here that carries out moves; use --dry-run")
+            raise CommandFailed("nothing here can execute moves; use --dry-run")
         await execute(cluster, check.good, settings, seen)
     return check
 
@@ -94,7 +94,7 @@ async def carry_out(
     failed = [record for record in records if record.phase is not MovePhase.DONE]
     if failed:
         raise CommandFailed(
-            f"{len(failed)} of {pluralize(len(records), 'move')} were not made; see karpool get moves"
+            f"{len(failed)} of {pluralize(len(records), 'move')} were not executed; see karpool get moves"
         )
 
 
@@ -108,10 +108,10 @@ def objection(check: PlanCheck, *, partial: bool, strict: bool) -> str:
     if check.too_old is not None:
         return check.too_old.detail
     if strict and not check.unchanged:
-        return "the cluster has changed since the plan was made; make a new one, or leave out --strict"
+        return "the cluster has changed since the plan was made; make a new plan, or leave out --strict"
     if check.refused and not partial:
         number = f"{len(check.refused)} of {pluralize(len(check.moves), 'move')}"
-        return f"the plan is stale: {number} do not hold any more; make a new one, or use --partial"
+        return f"the plan is stale: {number} are no longer valid; make a new plan, or use --partial"
     return ""
 
 

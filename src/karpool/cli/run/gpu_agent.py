@@ -20,7 +20,7 @@ def _gpu_agent(options: GpuAgentOptions) -> None:
         try:
             emit(_shown(this_machine(), options.output))
         except NoNvml as error:
-            raise click.ClickException(f"no GPU to look at: {error}") from None
+            raise click.ClickException(f"no GPU found: {error}") from None
         return
 
     from karpool.gpu.agent.process import GPU_AGENT

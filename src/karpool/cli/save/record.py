@@ -67,7 +67,7 @@ def record(output: Path, length: str, max_size: int, force: bool, cluster: Clust
     """
     seconds = _seconds(length)
     if output.exists() and output.stat().st_size and not force and not is_recording(output):
-        raise CommandFailed(f"{output}: is there and is no recording; choose another place, or add --force")
+        raise CommandFailed(f"{output}: exists and is not a recording; choose another path, or add --force")
     follow = partial(_follow, cluster=cluster, output=output, seconds=seconds, size_max=max_size * _MIB)
     emit(run_until_signalled(follow))
 
@@ -108,7 +108,7 @@ async def _follow(
                 for trouble in informers.troubled():
                     note(f"without {trouble}")
                 objects = recorder.changes
-                note(f"{client.name}: {pluralize(objects, 'object')}; Ctrl-C ends the recording")
+                note(f"{client.name}: {pluralize(objects, 'object')}; press Ctrl-C to stop")
                 began[0] = clock.monotonic()
                 with working(f"recording {client.name}") as line:
                     why = await _written(clock, recorder, file, stop, seconds, size_max, line)
@@ -151,17 +151,17 @@ async def _written(
         file.flush()
         line.begins(f"recording: {recorder.changes:,} objects and changes, {file.tell() / 1024:,.0f} KiB")
         if file.tell() >= size_max:
-            return f"; ended, since the file has grown to --max-size {size_max // _MIB}"
+            return f"; stopped, because the file reached --max-size {size_max // _MIB}"
         if asked or clock.monotonic() >= end:
             return ""
 
 
 def _opened(path: Path) -> IO[bytes]:
     if path.exists() and not path.is_file():
-        raise CommandFailed(f"{path}: is not a regular file; choose another place with --out")
+        raise CommandFailed(f"{path}: is not a regular file; choose another path with --out")
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.fchmod(handle, 0o600)
         return os.fdopen(handle, "wb")
     except OSError as error:
-        raise CommandFailed(f"{path}: {error.strerror}; choose another place with --out") from None
+        raise CommandFailed(f"{path}: {error.strerror}; choose another path with --out") from None

@@ -78,9 +78,9 @@ def support_bundle(cluster: ClusterOptions, output: Path, force: bool, namespace
     your objects: check it before you share it.
     """
     if not force and not _may_be_replaced(output):
-        raise CommandFailed(f"{output}: is there and is no bundle; choose another place, or add --force")
+        raise CommandFailed(f"{output}: exists and is not a bundle; choose another path, or add --force")
     if output.exists() and not output.is_file():
-        raise CommandFailed(f"{output}: is not a regular file; choose another place with -o")
+        raise CommandFailed(f"{output}: is not a regular file; choose another path with -o")
     bundle = asyncio.run(_collect(cluster, namespace, logs))
     for name, reason in bundle.missing.items():
         if reason != ABSENT:
@@ -150,9 +150,11 @@ async def _add_logs(client: Client, bundle: SupportBundle, namespace: str) -> No
         bundle.missing["logs"] = str(error)
         return
     if not pods:
-        bundle.missing["logs"] = f"no pod of Karpool runs in {namespace}; --namespace says where they do"
+        bundle.missing["logs"] = (
+            f"no pod of Karpool runs in {namespace}; pass their namespace with --namespace"
+        )
     if len(pods) > PODS_MAX:
-        bundle.missing["logs of some pods"] = f"{len(pods)} pods, and {PODS_MAX} are the most"
+        bundle.missing["logs of some pods"] = f"{len(pods)} pods, and the limit is {PODS_MAX}"
     for pod in pods[:PODS_MAX]:
         key = ObjectKey(namespace, pod["metadata"]["name"])
         statuses = pod.get("status", {}).get("containerStatuses") or ()
@@ -197,4 +199,4 @@ def write(bundle: SupportBundle, path: Path) -> None:
                 info.size, info.mode = len(content), 0o600
                 archive.addfile(info, io.BytesIO(content))
     except OSError as error:
-        raise CommandFailed(f"{path}: {error.strerror}; choose another place with -o") from None
+        raise CommandFailed(f"{path}: {error.strerror}; choose another path with -o") from None

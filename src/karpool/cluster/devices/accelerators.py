@@ -89,9 +89,7 @@ def accelerators(snapshot: Snapshot) -> tuple[list[Accelerator], list[str]]:
     devices: list[Accelerator] = []
     problems: list[str] = []
     if room.dra is None and Aspect.DRA in snapshot.facts.aspects:
-        problems.append(
-            "devices of drivers (DRA): cannot tell, not all of slices, claims and classes are seen"
-        )
+        problems.append("DRA devices: cannot tell, because slices, claims or classes cannot be listed")
     claims = _claims_by_device(room.dra)
     for row, state_node in enumerate(snapshot.nodes):
         facts = state_node.node

@@ -34,7 +34,7 @@ def given_up(
     age = now - created
     if pool and age >= GIVEN_UP_SECONDS:
         cause = LaunchReason.REGISTRATION_FAILED if launched else LaunchReason.LAUNCH_FAILED
-        failures.failed(pool, cause, now, f"{name} was given up after {int(age)} s without a node")
+        failures.failed(pool, cause, now, f"{name} was deleted after {int(age)} s without a node")
 
 
 def _at(reached: Condition, now: float) -> float:

@@ -133,7 +133,7 @@ class BufferStore:
             missing = f"{kind} {namespace}/{name} does not exist"
             missing += ", or has no replicas" if kind == "ReplicaSet" else ""
             if buffer.is_refused:
-                raise _NoTemplate(f"{missing}; its controller keeps no room for it")
+                raise _NoTemplate(f"{missing}; its controller reserves nothing for it")
             field = "spec.podTemplateRef.name" if spec.pod_template_ref else "spec.scalableRef.name"
             raise Invalid(field, name, f"{missing}; create it, or delete the buffer")
         if template.shape is None:

@@ -48,7 +48,7 @@ class NodeGroups:
                 return NodeGroupTemplate(tuple(rows), first.labels.get(INSTANCE_TYPE, "")), ""
         except Invalid as error:
             return None, str(error)
-        return None, "no node of it was ever seen, so what it would launch is not known"
+        return None, "its nodes are unknown, because none was ever seen"
 
 
 class NodeGroupStore:

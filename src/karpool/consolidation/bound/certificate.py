@@ -32,7 +32,7 @@ LEAVES_OUT = (
     "limits of pools",
     "that pods on nodes that stay do not move",
 )
-LEAVES_OUT_OF_A_BILL = ("where the pods of nodes that go would run", "budgets", "scores")
+LEAVES_OUT_OF_A_BILL = ("destinations of the pods of removed nodes", "budgets", "scores")
 
 
 def certified(
@@ -79,7 +79,7 @@ def _of_the_prices(
             return None
         return settings.deadline_seconds - elapsed()
 
-    late = "there was no time for it before the planning deadline"
+    late = "not considered before the planning deadline"
     if (left := seconds_left()) is not None and left <= 0:
         return PlanCertificate(None, late)
     state = Planner(view, settings, now).world

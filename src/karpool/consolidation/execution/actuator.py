@@ -282,7 +282,7 @@ class MoveActuator:
             why += (
                 Infeasible(
                     ConsolidationReason.POD_UNREADABLE,
-                    f"pod {bad.name} of node {name} cannot be understood: {bad.reason}",
+                    f"pod {bad.name} of node {name} is invalid: {bad.reason}",
                     f"pod {bad.name}",
                 )
                 for bad in page.bad
@@ -296,7 +296,7 @@ class MoveActuator:
                     why.append(
                         Infeasible(
                             ConsolidationReason.POD_DO_NOT_DISRUPT,
-                            f"pod {key} asks not to be disturbed",
+                            f"pod {key} must not be disrupted",
                             f"pod {key}",
                         )
                     )
@@ -305,7 +305,7 @@ class MoveActuator:
                 elif key not in planned:
                     why.append(
                         Infeasible(
-                            ConsolidationReason.NEW_POD, f"pod {key} came to the node since", f"pod {key}"
+                            ConsolidationReason.NEW_POD, f"pod {key} was added to the node", f"pod {key}"
                         )
                     )
                 elif pod_cost(pod) > 0:

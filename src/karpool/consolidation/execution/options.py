@@ -111,7 +111,7 @@ class ConsolidatorOptions(OnePolicyOptions, frozen=True):
     def problems(self) -> Iterator[Invalid | str]:
         yield from super().problems()
         if self.contract_kubeconfig is not None and not self.contract_cluster:
-            yield "--contract-kubeconfig is for clusters that share a contract: add --contract-cluster"
+            yield "--contract-kubeconfig needs --contract-cluster"
         if self.contract_cluster and not _CLUSTER_NAME.fullmatch(self.contract_cluster):
             yield Invalid("--contract-cluster", self.contract_cluster, "must be like north-1")
         if not self.maintenance_windows and not self.rates:

@@ -30,8 +30,8 @@ def summary(ended: Mapping[MovePhase, int]) -> str:
         ended.get(phase, 0) for phase in (MovePhase.DONE, MovePhase.ROLLED_BACK, MovePhase.REJECTED)
     )
     if not made + undone + refused:
-        return "nothing was moved"
-    return f"{made} moves made, {undone} rolled back, {refused} not begun; see karpool get moves"
+        return "no move was executed"
+    return f"{made} moves done, {undone} rolled back, {refused} not started; see karpool get moves"
 
 
 def executor_of(client: Client, options: ConsolidatorSettings) -> MoveActuator:

@@ -207,7 +207,9 @@ def from_object(stored: ConfigMap) -> MoveRecord:
     try:
         raw = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Invalid(f"{where}.data.{KEY}", text[:40], f"is no record: {error}; delete the object") from None
+        raise Invalid(
+            f"{where}.data.{KEY}", text[:40], f"is not a record: {error}; delete the object"
+        ) from None
     try:
         record = decode(raw, MoveRecord)
     except Invalid as error:

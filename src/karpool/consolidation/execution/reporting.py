@@ -118,7 +118,7 @@ def _outcome(record: MoveRecord) -> str:
     expected = f"${record.move.savings_per_hour:.4f} were expected"
     text = f"{_command(record.move)}: saves {realised} per hour, {expected}"
     if record.extra_nodes:
-        text += f"; {len(record.extra_nodes)} nodes had to be bought for its pods"
+        text += f"; {len(record.extra_nodes)} more nodes were launched for its pods"
     return text
 
 

@@ -319,7 +319,7 @@ def _not_looked_at(settings: ExecutionSettings) -> Infeasible[ConsolidationReaso
     """The view that says whether anything has changed is not kept up to date by the server."""
     return Infeasible(
         ConsolidationReason.TIMEOUT,
-        f"the move could not be looked at again within {settings.look_seconds:g} s",
+        f"the move could not be validated within {settings.look_seconds:g} s",
     )
 
 
@@ -360,14 +360,14 @@ def _missing(record: MoveRecord, world: MoveObservation) -> Infeasible[Consolida
         about = f"node {source.name}"
         claim, node = world.claims.get(source.claim), world.nodes.get(source.name)
         if claim is None or node is None:
-            return Infeasible(ConsolidationReason.GONE, f"{about} does not exist any more", about)
+            return Infeasible(ConsolidationReason.GONE, f"{about} no longer exists", about)
         if claim.metadata.uid != source.claim_uid:
             return Infeasible(
                 ConsolidationReason.REPLACED, f"{about} has another NodeClaim than planned", about
             )
         if claim.is_deleting or node.metadata.deletion_timestamp is not None:
             return Infeasible(
-                ConsolidationReason.DELETING, f"{about} is being deleted by somebody else", about
+                ConsolidationReason.DELETING, f"{about} is being deleted by another component", about
             )
     return None
 
@@ -386,7 +386,7 @@ def _refused(
     deadline = launch_deadline(record, settings)
     if now >= deadline and not record.arrived:
         return Infeasible(
-            ConsolidationReason.TIMEOUT, f"new nodes did not come within {deadline - record.since:g} s"
+            ConsolidationReason.TIMEOUT, f"new nodes did not start within {deadline - record.since:g} s"
         )
     for placeholder in world.placeholders:
         if placeholder.epoch != record.attempt:
@@ -397,7 +397,7 @@ def _refused(
             )
         asked_for = now - max(placeholder.created, record.since)
         if placeholder.outlook is PlaceholderState.REFUSED and asked_for >= settings.refusal_seconds:
-            return Infeasible(ConsolidationReason.STOCK_OUT, f"no node can be had: {placeholder.message}")
+            return Infeasible(ConsolidationReason.STOCK_OUT, f"no node is available: {placeholder.message}")
     return None
 
 

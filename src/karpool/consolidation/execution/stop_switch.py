@@ -40,5 +40,5 @@ class StopSwitch:
     def reason(self) -> Infeasible[ConsolidationReason] | None:
         if not self._is_on:
             return None
-        message = f'consolidation is stopped by ConfigMap {self._place}; set {STOP_KEY}: "false" to go on'
+        message = f'consolidation is stopped by ConfigMap {self._place}; set {STOP_KEY}: "false" to continue'
         return Infeasible(ConsolidationReason.STOPPED, message, f"configmap {self._place}")

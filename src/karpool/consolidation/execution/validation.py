@@ -136,7 +136,7 @@ class _Again:
                 return (
                     Infeasible(
                         ConsolidationReason.GONE,
-                        f"node {node.name} does not exist any more",
+                        f"node {node.name} no longer exists",
                         f"node {node.name}",
                     ),
                 )
@@ -188,7 +188,7 @@ class _Again:
                 if moving[pod] and pods.keys[pod] not in planned:
                     key = pods.keys[pod]
                     yield Infeasible(
-                        ConsolidationReason.NEW_POD, f"pod {key} came to the node since", f"pod {key}"
+                        ConsolidationReason.NEW_POD, f"pod {key} was added to the node", f"pod {key}"
                     )
 
     def _needed(self, rows: Sequence[int]) -> Iterable[Infeasible[ConsolidationReason]]:
@@ -196,7 +196,7 @@ class _Again:
         for row in rows if self._move.kind is not MoveKind.EMPTY else ():
             if self._world.receives[row] and not self._received[row]:
                 name = self._view.machines[row].name
-                message = f"pods of a move before it do not fit on other nodes than {name}"
+                message = f"pods of an earlier move fit only on {name}"
                 yield Infeasible(ConsolidationReason.NO_ROOM, message, f"node {name}")
 
     def _simulate(self, rows: list[int]) -> tuple[Infeasible[ConsolidationReason], ...]:
@@ -308,7 +308,7 @@ class _Again:
             types = np.array([name in planned for name in fitting.state.offer.names], dtype=np.bool_)
             if fitting.pool == node.pool and (sold := fitting.only(types & fitting.types)) is not None:
                 return sold
-        message = f"{node.chosen.instance_type} of nodepool {node.pool} cannot be had for these pods any more"
+        message = f"{node.chosen.instance_type} of nodepool {node.pool} is no longer available for these pods"
         return Infeasible(ConsolidationReason.NO_TYPE, message, f"nodepool {node.pool}")
 
 
@@ -320,7 +320,7 @@ def _after_paying(
     rest = tuple(objection for objection in why if objection.reason not in _AGREED_BEFORE_PAYING)
     if draft.savings > LEAST_SAVING:
         return rest
-    message = f"what came saves ${draft.savings:.4f} per hour, and costs no less than what goes"
+    message = f"the new nodes save ${draft.savings:.4f} per hour, so they are not cheaper than the old ones"
     return (Infeasible(ConsolidationReason.NOT_CHEAPER, message), *rest)
 
 
@@ -425,7 +425,7 @@ def _distinct(moves: Sequence[Move]) -> tuple[Move, ...]:
     named = Counter(name for move in distinct for name in (f"move {move.id}", *set(move.names)))
     twice = [name for name, times in named.items() if times > 1]
     if twice:
-        raise Invalid("moves", twice[0], "is there twice; make a new plan")
+        raise Invalid("moves", twice[0], "occurs twice; make a new plan")
     return tuple(distinct)
 
 
@@ -438,9 +438,10 @@ def _too_old(
     shown = durations.show(limit)
     if age < 0:
         return Infeasible(
-            ConsolidationReason.AGE, f"the plan was made {durations.show(-age)} after now; check the clocks"
+            ConsolidationReason.AGE,
+            f"the plan is from {durations.show(-age)} in the future; check the clocks",
         )
     return Infeasible(
         ConsolidationReason.AGE,
-        f"the plan was made {durations.show(age)} ago, and may be {shown} old; make a new one",
+        f"the plan is {durations.show(age)} old, and the limit is {shown}; make a new plan",
     )

@@ -72,7 +72,7 @@ def _allowed(
         unpriced = any(state.view.machines[row].price_per_hour is None for row in rows)
         return Infeasible(
             ConsolidationReason.NOT_CHEAPER,
-            "its price is not known, so no new node for its pods is known to cost less"
+            "its price is unknown, so no cheaper new node is known"
             if unpriced and len(rows) == 1
             else f"no new node for its pods costs less than ${ceiling:.4f} per hour",
         )

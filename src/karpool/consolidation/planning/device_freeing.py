@@ -107,7 +107,7 @@ class _Freeing:
         if name in self._received:
             return "it receives shares of others"
         if use.closed:
-            return "what its holders have cannot be told"
+            return "the shares of its holders are unknown"
         holders: list[Pod] = []
         for key in use.holders:
             if key in self._left:
@@ -135,9 +135,9 @@ class _Freeing:
 
     def _why_it_stays(self, pod: Pod) -> str:
         if is_daemon(pod) or not any(owner.controller for owner in pod.metadata.owner_references or ()):
-            return "has no owner that would bring it back elsewhere"
+            return "has no owner that would create it again"
         if not is_evictable(pod, protected=is_protected(pod, running_seconds(pod, self._now))):
-            return "must not be disturbed"
+            return "must not be disrupted"
         if pod.spec.resource_claims:
             return "has resource claims, which are not planned here"
         return ""

@@ -75,4 +75,4 @@ def _refusal(move: Move, plan: ConsolidationPlan) -> str:
     for kept in plan.held:
         if kept.node in names:
             return "; ".join(reason.sentence() for reason in kept.why)
-    return "the plan does not know these nodes"
+    return "the plan does not contain these nodes"

@@ -90,12 +90,12 @@ def parse_plan(data: bytes, name: str = "plan") -> SavedPlan:
     """From JSON or YAML. Raises Invalid."""
     document = _decoded(data, name)
     if not isinstance(document, dict):
-        raise Invalid(name, type(document).__name__, f"is no {KIND}; save one with karpool plan -o json")
+        raise Invalid(name, type(document).__name__, f"is not a {KIND}; save one with karpool plan -o json")
     kind = document.get("kind")
     if kind == COMPARISON:
         raise Invalid(f"{name}.kind", kind, "compares several policies; save a plan with one --policy")
     if kind != KIND:
-        raise Invalid(f"{name}.kind", kind, f"is no {KIND}; save one with karpool plan -o json")
+        raise Invalid(f"{name}.kind", kind, f"is not a {KIND}; save one with karpool plan -o json")
     check_old_keys(document, name)
     flags = document.get("flags", {})
     if not isinstance(flags, dict):

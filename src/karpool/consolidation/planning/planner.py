@@ -177,9 +177,9 @@ class Planner:
         nodes = tuple(self.source(row) for row in rows)
         notes = []
         if draft.unplaced:
-            notes.append(f"{draft.unplaced} pods that cost nothing do not fit elsewhere and will wait")
+            notes.append(f"{draft.unplaced} pods with cost 0 do not fit elsewhere and will be pending")
         if draft.verdict.unpriced:
-            notes.append(f"{draft.verdict.unpriced} of its nodes have no known price, which counts as 0")
+            notes.append(f"{draft.verdict.unpriced} of its nodes have an unknown price, which counts as 0")
         return Move(
             id=_move_id(nodes, new_nodes),
             kind=kind,
@@ -282,7 +282,7 @@ class Planner:
                 why = (
                     Infeasible(
                         ConsolidationReason.RECEIVES_PODS,
-                        "pods that wait, or come from nodes that go, are sent there",
+                        "pending pods, or pods of removed nodes, are placed there",
                     ),
                 )
             elif row in not_looked_at:
@@ -317,7 +317,11 @@ class Planner:
         if result.not_combined:
             rows = tuple(names[row] for row in result.not_combined)
             deadline = self.settings.deadline_seconds
-            why = "there are too many groups" if deadline is None else f"the deadline of {deadline:g} s came"
+            why = (
+                "there are too many groups"
+                if deadline is None
+                else f"the deadline of {deadline:g} s was reached"
+            )
             yield NotConsidered(rows, f"looked at alone, not together with others: {why}")
 
     def _pool_states(self) -> tuple[PoolSummary, ...]:

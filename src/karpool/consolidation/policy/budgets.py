@@ -51,7 +51,7 @@ class RateAllowance:
     def refusal(self, nodes: int) -> Iterable[Infeasible[ConsolidationReason]]:
         if self.left < nodes:
             whose = f"nodepool {self.pool}" if self.pool else "the cluster"
-            message = f"{whose} may lose {self.rate}, and {self.left} of them are left"
+            message = f"{whose} may lose {self.rate}, and {self.left} are left"
             yield Infeasible(ConsolidationReason.RATE, message, whose if self.pool else "")
 
 
@@ -184,11 +184,11 @@ def _limit(
     where = f"nodepool {name}"
     grant = grant_of(budgets, use.counted, reason, now)
     if grant.problem is not None:
-        message = f"{where} has a budget that cannot be read and closes it: {grant.problem}"
+        message = f"{where} is closed by an invalid budget: {grant.problem}"
         return Infeasible(ConsolidationReason.BUDGET_UNREADABLE, message, where)
     text = "none" if grant.deciding is None else grant.deciding.nodes
     message = (
         f"budget {text} of {where} allows {grant.allowed} of {use.counted} nodes for {reason}, "
-        f"and {use.consuming} are down or leave already"
+        f"and {use.consuming} are already down or being removed"
     )
     return Infeasible(ConsolidationReason.BUDGET, message, where)

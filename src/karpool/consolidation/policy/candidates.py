@@ -310,14 +310,14 @@ class _Judge:
     def _own_rules(self, row: int, machine: StateNode, empty: bool) -> Infeasible[ConsolidationReason] | None:
         settings = self._settings
         if buffer := self._view.unclear_buffers.get(machine.pool):
-            message = f"its room may be kept by a buffer that nobody can read: {buffer}"
+            message = f"an invalid buffer may need its capacity: {buffer}"
             return Infeasible(ConsolidationReason.BUFFER_UNREADABLE, message, f"nodepool {machine.pool}")
         if settings.min_age_seconds and machine.claim is not None:
             age = self._now - (machine.initialized_at or self._now)
             if age < settings.min_age_seconds:
                 return Infeasible(
                     ConsolidationReason.YOUNG,
-                    f"it is {age:.0f} s old, and nodes stay for {settings.min_age_seconds:g} s",
+                    f"it is {age:.0f} s old, and the minimum age is {settings.min_age_seconds:g} s",
                 )
         if machine.ailment and not empty:
             return Infeasible(

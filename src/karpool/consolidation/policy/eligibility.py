@@ -112,7 +112,7 @@ _ALWAYS: Sequence[Rule] = (
     _rule(
         lambda f: bool(f.unreadable_pods),
         ConsolidationReason.POD_UNREADABLE,
-        "{f.unreadable_pods} of its pods cannot be understood (pod {f.unreadable_pod}); see the problems",
+        "{f.unreadable_pods} of its pods are invalid (pod {f.unreadable_pod}); see the problems",
         "pod {f.unreadable_pod}",
     ),
     _rule(lambda f: bool(f.reserved), ConsolidationReason.RESERVED, "it is held for {f.reserved}"),
@@ -138,7 +138,7 @@ _ALWAYS: Sequence[Rule] = (
     _rule(
         lambda f: bool(f.pool_problem),
         ConsolidationReason.NODEPOOL_UNREADABLE,
-        "its nodepool {f.pool} cannot be understood: {f.pool_problem}",
+        "its nodepool {f.pool} is invalid: {f.pool_problem}",
         "nodepool {f.pool}",
     ),
 )
@@ -146,7 +146,7 @@ _PODS: Sequence[Rule] = (
     _rule(
         lambda f: bool(f.protecting_pod) and f.bare_share,
         ConsolidationReason.POD_DO_NOT_DISRUPT,
-        "pod {f.protecting_pod} holds a share of a GPU and has no owner: nothing would bring it back",
+        "pod {f.protecting_pod} holds a share of a GPU and has no owner that would create it again",
         "pod {f.protecting_pod}",
     ),
     _rule(
@@ -158,19 +158,20 @@ _PODS: Sequence[Rule] = (
     _rule(
         lambda f: bool(f.claiming_pod),
         ConsolidationReason.POD_RESOURCE_CLAIMS,
-        "pod {f.claiming_pod} holds devices by resource claims, and where they are left cannot be told",
+        "pod {f.claiming_pod} holds devices of resource claims, and it is unknown which other "
+        "nodes have them",
         "pod {f.claiming_pod}",
     ),
     _rule(
         lambda f: bool(f.held_claim),
         ConsolidationReason.POD_RESOURCE_CLAIMS,
-        "resource claim {f.held_claim} holds devices of this node, and goes with no pod",
+        "resource claim {f.held_claim} holds devices of this node and belongs to no pod",
         "resourceclaim {f.held_claim}",
     ),
     _rule(
         lambda f: bool(f.unreadable_claim),
         ConsolidationReason.POD_RESOURCE_CLAIMS,
-        "resource claim {f.unreadable_claim} cannot be understood, and may hold devices of this node",
+        "resource claim {f.unreadable_claim} is invalid and may hold devices of this node",
         "resourceclaim {f.unreadable_claim}",
     ),
     _rule(

@@ -77,7 +77,7 @@ class PlanningOptions(Options, frozen=True):
 
     def problems(self) -> Iterator[Invalid | str]:
         if not self.replace and not self.delete:
-            yield "--no-replace and --no-delete together leave nothing to plan"
+            yield "--no-replace and --no-delete cannot be combined"
         yield from region_problems(self.region, self.catalogue)
 
     def settings(self, override: PolicyOverride, *, heed_budgets: bool = True) -> "PlanSettings":

@@ -171,7 +171,7 @@ def parse_window(text: str) -> MaintenanceWindow:
     fields = 1 if text.startswith("@") else _CRON_FIELDS
     rest = words[fields:]
     if not 1 <= len(rest) <= 2:
-        raise Invalid("", text, "must be a schedule, a duration, and perhaps a time zone")
+        raise Invalid("", text, "must be a cron schedule, a duration, and optionally a time zone")
     zone = rest[1] if len(rest) > 1 else "UTC"
     try:
         if not _ZONE.fullmatch(zone):

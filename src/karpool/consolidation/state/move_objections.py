@@ -38,7 +38,7 @@ def raises_the_bill(state: "PlanningState", draft: CandidateMove) -> Iterable[Wh
         touched = {kind for kind in (*leaving, *(kind for kinds in coming for kind in kinds)) if kind}
         if any(map(bill.contract.is_about, touched)):
             names = ", ".join(bill.unheard)
-            message = f"nobody knows what {names} use of the contract: whether the bill falls cannot be told"
+            message = f"the use of the contract by {names} is unknown, so the change of the bill is unknown"
             yield Infeasible(ConsolidationReason.BILL_DOES_NOT_FALL, message)
             return
     fleets = [state.fleet, bill.with_more_of(state.fleet, bill.intents)] if bill.intents else [state.fleet]
@@ -134,7 +134,7 @@ def _wrong_replacement(state: "PlanningState", draft: CandidateMove) -> Iterable
         if worst > worth + LEAST_SAVING:
             yield Infeasible(
                 ConsolidationReason.NOT_CHEAPER,
-                f"what comes may cost ${worst:.4f} per hour, what goes costs ${worth:.4f}",
+                f"the new nodes may cost ${worst:.4f} per hour, the old ones cost ${worth:.4f}",
             )
 
 
@@ -144,11 +144,12 @@ def _too_small(state: "PlanningState", draft: CandidateMove) -> Iterable[Why]:
     if savings < settings.min_savings_per_hour:
         least = settings.min_savings_per_hour
         yield Infeasible(
-            ConsolidationReason.SMALL_SAVING, f"it saves ${savings:.4f} per hour, less than ${least:.4f}"
+            ConsolidationReason.SMALL_SAVING,
+            f"it saves ${savings:.4f} per hour, less than the minimum of ${least:.4f}",
         )
     if price > 0 and savings / price < settings.min_savings_fraction:
         least = settings.min_savings_fraction
         yield Infeasible(
             ConsolidationReason.SMALL_SAVING,
-            f"it saves {savings / price:.1%} of the price, less than {least:.1%}",
+            f"it saves {savings / price:.1%} of the price, less than the minimum of {least:.1%}",
         )

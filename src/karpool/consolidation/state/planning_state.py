@@ -241,7 +241,9 @@ class PlanningState:
 
     def buffer_reason(self, row: int) -> Infeasible[ConsolidationReason]:
         buffer = self.buffered[row]
-        message = f"its room is kept by capacity buffer {buffer}, whose pods fit on no node that stays anyway"
+        message = (
+            f"capacity buffer {buffer} needs its capacity: the pods of the buffer fit on no remaining node"
+        )
         return Infeasible(ConsolidationReason.BUFFER_PODS, message, f"capacitybuffer {buffer}")
 
     def _keep_promises(self, row: int) -> Counter[int]:

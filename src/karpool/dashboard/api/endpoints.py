@@ -92,17 +92,17 @@ def _list(
         lambda fleet, given: answer(fleet, list_query(given, sorts)),
         areas,
         (
-            _asked("q", "Words that all occur in what is looked for."),
-            _asked("sort", f"One of {', '.join(sorts)}; a minus before it turns it round."),
-            _asked("offset", "How many to pass over."),
-            _asked("limit", f"How many to give, {LIMIT} if none is given, {LIMIT_MAX} at most."),
+            _asked("q", "Words that must all occur in the name."),
+            _asked("sort", f"One of {', '.join(sorts)}; a leading minus reverses the order."),
+            _asked("offset", "Number of items to skip."),
+            _asked("limit", f"Maximum number of items; default {LIMIT}, at most {LIMIT_MAX}."),
             *more,
         ),
     )
 
 
 _CLUSTER = EndpointParameter("cluster", "Name of the cluster.")
-_ONLY_CLUSTER = _asked("cluster", "Only of this cluster.")
+_ONLY_CLUSTER = _asked("cluster", "Show only this cluster.")
 _NODE_AREAS = (ViewArea.FLEET, ViewArea.CONSOLIDATION)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -123,7 +123,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         f"{PREFIX}/clusters/{{cluster}}",
-        "One cluster with its pools: what fills it, what could be launched, what was refused.",
+        "One cluster with its pools: use, launchable capacity, refusals.",
         list_views.ClusterDetail,
         lambda fleet, given: fleet.cluster(given["cluster"]),
         (ViewArea.FLEET, ViewArea.PROMISES, ViewArea.CONSOLIDATION),
@@ -135,11 +135,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         list_views.FleetNodeList,
         lambda fleet, query: fleet.all_nodes(query),
         columns=node_table.COLUMNS,
-        more=(_ONLY_CLUSTER, _asked("pool", "Only of this pool.")),
+        more=(_ONLY_CLUSTER, _asked("pool", "Show only this pool.")),
     ),
     _list(
         "waiting",
-        "Pods without a node, and what the scheduler said of each.",
+        "Pending pods, with the message of the scheduler.",
         list_views.WaitingPodList,
         lambda fleet, query: fleet.waiting(query),
         columns=waiting_pods.COLUMNS,
@@ -147,19 +147,19 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         f"{PREFIX}/pods",
-        "Why one pod waits: what is against each node, what could be launched, what is on its way.",
+        "Why a pod is pending: existing nodes, launchable nodes, starting nodes.",
         list_views.PodDetails,
         lambda fleet, given: fleet.pod(given.get("cluster", ""), _namespace(given), given.get("name", "")),
         (ViewArea.FLEET, ViewArea.SCALE_UPS, ViewArea.EVENTS),
         (
             _asked("cluster", "Name of the cluster."),
             _asked("namespace", "Namespace of the pod."),
-            _asked("name", "Its name; without one, no pod is explained."),
+            _asked("name", "Name of the pod."),
         ),
     ),
     _list(
         "gpus",
-        "Every accelerator: what it is, who holds how much of it, what is free.",
+        "All accelerators with model, holders and free share.",
         list_views.DeviceList,
         lambda fleet, query: fleet.gpus(query),
         columns=gpus.COLUMNS,
@@ -167,7 +167,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     _list(
         "moves",
-        "Moves that were made, rolled back or are under way, and what they saved until now.",
+        "Finished, rolled back and active moves, with their savings until now.",
         list_views.MoveLedger,
         lambda fleet, query: fleet.moves(query),
         areas=(ViewArea.MOVES,),
@@ -180,17 +180,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         list_views.SearchHits,
         lambda fleet, given: fleet.search(list_query(given, ())),
         (ViewArea.FLEET, ViewArea.PLACEMENTS),
-        (_asked("q", "Words that all occur in a name."),),
+        (_asked("q", "Words that must all occur in the name."),),
     ),
     Endpoint(
         f"{PREFIX}/time",
-        "Cost, nodes, what is requested and free, waiting pods, evictions and promises over time.",
+        "Cost, nodes, requested and free resources, pending pods, evictions and promises over time.",
         list_views.TimeSeries,
         _time,
         (ViewArea.TIME,),
         (
             _asked("range", f"One of {', '.join(known.name for known in RANGES)}."),
-            _asked("cluster", "Of one cluster; else of the fleet."),
+            _asked("cluster", "Name of a cluster; default: the whole fleet."),
             _asked("begin", "Seconds since the epoch."),
             _asked("end", "Seconds since the epoch."),
         ),
@@ -201,11 +201,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         views.NodeList,
         lambda fleet, given: fleet.nodes(given["cluster"], given.get("pool")),
         (ViewArea.FLEET,),
-        (_CLUSTER, EndpointParameter("pool", "Only nodes of this pool.", in_path=False)),
+        (_CLUSTER, EndpointParameter("pool", "Show only nodes of this pool.", in_path=False)),
     ),
     Endpoint(
         f"{PREFIX}/clusters/{{cluster}}/nodes/{{node}}",
-        "One node: its pods, and why it stays or goes.",
+        "One node: its pods, and why it stays or is removed.",
         views.NodeDetail,
         lambda fleet, given: fleet.node(given["cluster"], given["node"]),
         _NODE_AREAS,
@@ -213,14 +213,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         f"{PREFIX}/placements",
-        "Karmada's bindings: which replicas are where, and what the scheduler says.",
+        "Karmada's bindings: the replicas of each cluster, and the message of the scheduler.",
         views.PlacementList,
         lambda fleet, given: fleet.placements(),
         (ViewArea.PLACEMENTS, ViewArea.PROMISES),
     ),
     Endpoint(
         f"{PREFIX}/placements/{{namespace}}/{{name}}",
-        "What would be decided about one binding now, step by step. Namespace `-`: a ClusterResourceBinding.",
+        "The decision about one binding now, step by step. Namespace `-`: a ClusterResourceBinding.",
         views.PlacementDetail,
         lambda fleet, given: fleet.placement(_namespace(given), given["name"]),
         (ViewArea.PLACEMENTS, ViewArea.PROMISES),
@@ -238,14 +238,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         f"{PREFIX}/scale-ups",
-        "Nodes that were asked for because workers found no device, as timelines.",
+        "Nodes that were requested because workers found no device, as timelines.",
         views.ScaleUpList,
         lambda fleet, given: fleet.scale_ups(),
         (ViewArea.SCALE_UPS,),
     ),
     Endpoint(
         f"{PREFIX}/consolidation",
-        "A plan for each cluster: moves approved and refused, and the nodes that stay.",
+        "The plan of each cluster: approved and refused moves, and nodes that stay.",
         views.ConsolidationBoards,
         lambda fleet, given: fleet.consolidation(given.get("cluster", "")),
         (ViewArea.CONSOLIDATION,),
@@ -268,8 +268,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (
             _ONLY_CLUSTER,
             _asked("type", "Normal or Warning."),
-            _asked("object", "What they are about, as `Pod team/web-0`."),
-            _asked("q", "Words that all occur in object, reason, message or cluster."),
+            _asked("object", "Object of the events, like `Pod team/web-0`."),
+            _asked("q", "Words that must all occur in object, reason, message or cluster."),
         ),
     ),
 )

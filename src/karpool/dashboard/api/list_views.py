@@ -103,7 +103,9 @@ class CountedReason(ApiView, frozen=True):
 
 class WaitingPodList(PagedView, frozen=True):
     items: list[WaitingPodRow]
-    reasons: Annotated[list[CountedReason], msgspec.Meta(description="of all that matched, the most first")]
+    reasons: Annotated[
+        list[CountedReason], msgspec.Meta(description="of all matching items, the largest first")
+    ]
 
 
 class ObstacleRow(ApiView, frozen=True):
@@ -258,7 +260,7 @@ class SearchHit(ApiView, frozen=True):
 class SearchHits(ApiView, frozen=True):
     at: Moment
     items: list[SearchHit]
-    left_out: Annotated[int, msgspec.Meta(description="at least so many more")] = 0
+    left_out: Annotated[int, msgspec.Meta(description="minimum number of further items")] = 0
 
 
 # Time

@@ -24,8 +24,8 @@ def document() -> bytes:
         "info": {
             "title": "Karpool dashboard",
             "version": __version__,
-            "description": "Reads only. Amounts in Kubernetes units, money in USD per hour, "
-            "moments in seconds since the epoch.",
+            "description": "Read-only. Amounts are in Kubernetes units, money in USD per hour, "
+            "times in seconds since the epoch.",
         },
         "paths": {endpoint.path: {"get": _operation(endpoint, references)} for endpoint in ENDPOINTS}
         | {STREAM: {"get": _stream()}},

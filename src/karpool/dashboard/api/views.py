@@ -12,8 +12,10 @@ import msgspec
 
 Fraction = Annotated[float, msgspec.Meta(description="a share: 0 is nothing, 1 is all")]
 Moment = Annotated[float, msgspec.Meta(description="seconds since the epoch")]
-Price = Annotated[float, msgspec.Meta(description="USD per hour: what it adds to the bill")]
-ListPrice = Annotated[float, msgspec.Meta(description="USD per hour by the list, whatever was contracted")]
+Price = Annotated[
+    float, msgspec.Meta(description="effective price in USD per hour: what it adds to the bill")
+]
+ListPrice = Annotated[float, msgspec.Meta(description="list price in USD per hour")]
 
 
 class ApiView(msgspec.Struct, rename="camel", frozen=True, kw_only=True, gc=False):
@@ -67,10 +69,8 @@ class ClusterRow(ApiView, frozen=True):
     region: str = ""
     provider: str = ""
     promised_replicas: int = 0
-    heard_seconds_ago: Annotated[
-        float | None, msgspec.Meta(description="null while it is heard of regularly")
-    ] = None
-    not_ready: Annotated[str, msgspec.Meta(description="what has not been read yet, and why")] = ""
+    heard_seconds_ago: Annotated[float | None, msgspec.Meta(description="null while updates arrive")] = None
+    not_ready: Annotated[str, msgspec.Meta(description="data that has not been read yet, and why")] = ""
     pools: list[PoolRow] = []
     why: list[str] = []
     problems: list[str] = []
@@ -118,7 +118,7 @@ class NodeList(ApiView, frozen=True):
 class PodRow(ApiView, frozen=True):
     name: str
     requested: dict[str, int]
-    cost: Annotated[float, msgspec.Meta(description="what moving it disturbs")]
+    cost: Annotated[float, msgspec.Meta(description="disruption cost of moving it")]
 
 
 class NodeDetail(ApiView, frozen=True):
@@ -126,7 +126,7 @@ class NodeDetail(ApiView, frozen=True):
 
     cluster: str
     node: NodeSummary
-    verdict: Annotated[str, msgspec.Meta(description="goes, could go, stays, or not known yet")]
+    verdict: Annotated[str, msgspec.Meta(description="goes, could go, stays, or unknown")]
     why: list[str]
     pods: list[PodRow]
     pods_left_out: int
@@ -261,7 +261,7 @@ class ScaleUpRow(ApiView, frozen=True):
     next_attempt: Moment | None = None
     ended_at: Annotated[
         float | None,
-        msgspec.Meta(description="when its record was removed; only what was seen is remembered"),
+        msgspec.Meta(description="when its record was deleted; only observed scale-ups are kept"),
     ] = None
 
 
@@ -287,7 +287,7 @@ class MovePoint(ApiView, frozen=True):
     approved: bool
     savings_per_hour: Price
     disruption: float
-    pods: Annotated[int, msgspec.Meta(description="that would be missed while they move")]
+    pods: Annotated[int, msgspec.Meta(description="pods that are disrupted")]
     savings_fraction: Fraction | None
     disruption_fraction: Fraction | None
     score: float | None

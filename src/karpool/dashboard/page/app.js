@@ -88,7 +88,7 @@ function Live() {
   useEffect(() => {
     const live = document.getElementById("live");
     live.dataset.state = store.live;
-    live.title = store.file ? "Figures are those of a file; nothing changes while you look." : store.why;
+    live.title = store.file ? "Figures from a file; they do not change." : store.why;
     const trouble = document.getElementById("trouble");
     trouble.hidden = !store.trouble;
     if (trouble.textContent !== store.trouble) trouble.textContent = store.trouble;

@@ -40,7 +40,7 @@ export function View() {
   const isOpen = (row) => row.nodes > 0 && (asked.open ? asked.open.split(",").includes(row.name) : few);
   useShown("fleet", data && shown.filter(isOpen).every((row) => drawn.includes(row.name)));
   const onDrawn = (name) => setDrawn((before) => [...before, name]);
-  return html`<${Heading} title="Clusters" lead="Every small bar on the map is a node, filled by what its pods ask for; hatched it is cordoned, faded it is leaving, red it is not ready. Choose one, with the mouse or with Tab and the arrow keys, to see what is on it and why it stays or goes.">
+  return html`<${Heading} title="Clusters" lead="Each bar on the map is a node, filled by the requests of its pods. Hatched: cordoned; faded: being removed; red: not ready. Select a node with the mouse, or with Tab and the arrow keys, to see its pods and why it stays or is removed.">
       <${Choose} id="resource" name="resource" label="Bars show" first="cpu" options=${names.map((name) => [name, resourceName(name)])} />
       <${Find} id="find" label="Find" placeholder="cluster, pool, node, type or zone" onType=${setTyped} /></${Heading}>
     ${data?.total !== 1 && html`<${VirtualTable} caption="Clusters" path="clusters" asked=${{ q: asked.q, sort: asked.sort }} areas=${AREAS} columns=${COLUMNS} itemKey=${(row) => row.name} none="No cluster is known." />`}

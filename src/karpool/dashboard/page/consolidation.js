@@ -38,11 +38,11 @@ export function View() {
     <h2 class="gap">Moves that were made</h2>
     ${ledger?.total > 0 && html`<div class="glance inset"><${Fact} value=${money(ledger.savedDollars)} name="saved so far" /><${Fact} value=${`${money(ledger.realisedSavingsPerHour)} of ${money(ledger.predictedSavingsPerHour)}`} name="per hour came true" /><${Fact} value=${`${count(ledger.done)} / ${count(ledger.rolledBack)}`} name="done and rolled back" /><${Fact} value=${count(ledger.underWay)} name="under way" /></div>`}
     ${ledger?.problems.length > 0 && html`<p class="badge warn">${ledger.problems.join("; ")}</p>`}
-    <${VirtualTable} caption="Moves that were made" path="moves" asked=${{ q: asked.q, sort: asked.sort, cluster: asked.cluster }} areas=${["moves"]} columns=${LEDGER} itemKey=${(row) => `${row.cluster}/${row.name}`} none="No move was made yet. karpool apply and the consolidator write down what they do." onAnswer=${setLedger} />
+    <${VirtualTable} caption="Moves that were made" path="moves" asked=${{ q: asked.q, sort: asked.sort, cluster: asked.cluster }} areas=${["moves"]} columns=${LEDGER} itemKey=${(row) => `${row.cluster}/${row.name}`} none="No moves yet. karpool apply and the consolidator record their moves." onAnswer=${setLedger} />
     <h2 class="gap">What could be next</h2>
     <p class="lead">A plan for looking at: nothing is carried out from here. It is made anew while you look and the cluster changes.</p>
     ${many && !asked.cluster && html`<${Empty}>Choose a cluster: a plan is made of those that somebody looks at.</${Empty}>`}
-    ${data && !data.boards.length && html`<${Empty}>${data.pending.length ? `Still reading ${data.pending.join(", ")}…` : "No cluster has nodes or pools that could be consolidated."}</${Empty}>`}
+    ${data && !data.boards.length && html`<${Empty}>${data.pending.length ? `Still reading ${data.pending.join(", ")}…` : "No cluster has nodes or pools to consolidate."}</${Empty}>`}
     ${(data?.boards ?? []).map((board) => html`<${Board} key=${board.cluster} board=${board} />`)}`;
 }
 

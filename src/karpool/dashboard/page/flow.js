@@ -13,7 +13,7 @@ export function flow(items, width) {
   const sides = { left: Math.min(300, width * 0.43), right: width - Math.min(190, width * 0.36) };
   const sized = items.map((each) => ({ ...each, total: total(each) })).filter((each) => each.total > 0);
   const shown = [...sized].sort((a, b) => b.total - a.total).slice(0, ROWS_MAX);
-  if (!shown.length) return [h("p", { class: "soft" }, "No workload has replicas yet.")];
+  if (!shown.length) return [h("p", { class: "soft" }, "No workload has replicas.")];
   const clusters = [...new Set(shown.flatMap((each) => links(each).map(([name]) => name)))].sort((a, b) => (a === NOWHERE) - (b === NOWHERE) || a.localeCompare(b));
   const replicas = shown.reduce((sum, each) => sum + each.total, 0);
   const gap = 14;
@@ -30,7 +30,7 @@ export function flow(items, width) {
   for (const each of shown) parts.push(...label(left.get(key(each)), sides.left - BAR, key(each), each.total, "end", "ink", sides.left - BAR - 8));
   for (const name of clusters) parts.push(...label(right.get(name), sides.right, name, right.get(name).amount, "start", className(clusters, name), width - sides.right - BAR - 8));
   const more = sized.length - shown.length;
-  return [picture(), h("figcaption", { class: "soft small" }, more > 0 ? `The ${shown.length} largest of ${sized.length} workloads; all are in the table.` : "Ribbons are as wide as the replicas they stand for.")];
+  return [picture(), h("figcaption", { class: "soft small" }, more > 0 ? `The ${shown.length} largest of ${sized.length} workloads; all are in the table.` : "The width of a ribbon is the number of replicas.")];
 }
 
 const key = (each) => (each.namespace ? `${each.namespace}/${each.name}` : each.name);

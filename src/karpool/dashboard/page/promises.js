@@ -27,7 +27,7 @@ export function View() {
   useShown("promises", data);
   const sums = new Map();
   for (const row of data?.items ?? []) sums.set(row.cluster, (sums.get(row.cluster) ?? 0) + row.replicas);
-  return html`<${Heading} title="Promises" lead="Between a decision and the moment its pods have nodes, nobody else can see that the room is taken. What is listed here is given to nobody else until it lands or its time is over." />
+  return html`<${Heading} title="Promises" lead="Capacity reserved for replicas that are placed but do not run on a node yet. A promise ends when the pods are on nodes, or when it expires." />
     ${data && !data.items.length && html`<${Empty}>Nothing is promised: every replica that was placed is known to have landed.</${Empty}>`}
     ${data?.items.length > 0 && html`<div class="glance inset">${[...sums].map(([name, replicas]) => html`<${Fact} value=${count(replicas)} name=${`in flight to ${name}`} />`)}</div>
     <div class="card"><${Table} caption="Promises in flight" columns=${columns(data)} items=${data.items.slice(0, limit)} itemKey=${(row) => `${row.cluster}/${row.kind}/${row.namespace}/${row.name}`} />${more(data.items.length)}

@@ -9,7 +9,7 @@ const [LEFT, RIGHT, TOP, BOTTOM] = [74, 28, 16, 52];
 export function scatter(board, width, onChoose) {
   const height = Math.round(Math.min(400, Math.max(280, width * 0.55)));
   const points = board.points.filter((each) => each.savingsFraction !== null && each.disruptionFraction !== null);
-  if (!points.length) return [h("p", { class: "soft" }, "The moves have no known price to be drawn by.")];
+  if (!points.length) return [h("p", { class: "soft" }, "The prices of the moves are unknown.")];
   const across = scale(Math.max(...points.map((each) => each.disruptionFraction)), LEFT, width - RIGHT);
   const up = scale(Math.max(...points.map((each) => each.savingsFraction)), height - BOTTOM, TOP);
   const ks = [...new Set(board.pools.map((each) => each.k).filter(Boolean))].sort();
@@ -62,5 +62,5 @@ function point(each, across, up, onChoose) {
 function legend(ks) {
   return h("figcaption", { class: "row small soft" },
     h("span", { class: "key approved" }, "approved"), h("span", { class: "key refused" }, "refused"),
-    ks.length ? h("span", {}, "Above the line a move saves enough for what it disturbs.") : h("span", {}, "No pool here has the Balanced policy, so no line decides."));
+    ks.length ? h("span", {}, "Above the line, the saving of a move is worth its disruption.") : h("span", {}, "No pool has the Balanced policy, so there is no line."));
 }

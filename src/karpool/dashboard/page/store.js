@@ -28,7 +28,7 @@ export const stamp = (areas) => [state.epoch, ...areas.map((area) => state.versi
 export function failed(error) {
   if (error.status === 401) return set({ locked: true });
   if (error.status === 404 || error.status === 422) return undefined; // said where it was asked for
-  return set({ trouble: `The figures could not be read: ${error.message}. What is shown may be old; it is tried again.` });
+  return set({ trouble: `The figures could not be read: ${error.message}. They may be stale; the page tries again.` });
 }
 
 // The answer to `address`, kept while the next one is on its way. `areas` say when it is old; none: never.

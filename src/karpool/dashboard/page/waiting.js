@@ -22,8 +22,8 @@ export function View() {
   const { asked } = useAddress();
   const [data, setData] = useState(null);
   useShown("waiting", data);
-  return html`<${Heading} title="Waiting pods" lead="Pods without a node. The reason is the one that most nodes have; Why? says what is against each group of nodes, what could be launched, and what is on its way.">
+  return html`<${Heading} title="Waiting pods" lead="Pending pods. The reason is that of most nodes; Why? shows the reason of each group of nodes, what could be launched, and starting nodes.">
       <${ClusterChoice} /><${Find} id="waiting-text" placeholder="pod, workload or reason" /></${Heading}>
     ${data?.reasons.length > 1 && html`<ul class="chips" aria-label="Reasons">${data.reasons.slice(0, 8).map((each) => html`<li><button type="button" onClick=${() => change({ q: each.reason.slice(0, 100) })}>${count(each.pods)} × ${each.reason}</button></li>`)}</ul>`}
-    <${VirtualTable} caption="Waiting pods" path="waiting" asked=${{ q: asked.q, sort: asked.sort, cluster: asked.cluster }} areas=${["fleet"]} columns=${COLUMNS} itemKey=${(pod) => `${pod.cluster}/${pod.namespace}/${pod.name}`} none="No pod waits: every pod has a node." onAnswer=${setData} />`;
+    <${VirtualTable} caption="Waiting pods" path="waiting" asked=${{ q: asked.q, sort: asked.sort, cluster: asked.cluster }} areas=${["fleet"]} columns=${COLUMNS} itemKey=${(pod) => `${pod.cluster}/${pod.namespace}/${pod.name}`} none="No pending pods." onAnswer=${setData} />`;
 }

@@ -25,11 +25,11 @@ const ANSWERS = {
     const { cluster, filledBy, filledByLeftOut, launchable, refused } = await get(path("clusters", name));
     return [
       cluster.why.length > 0 && reasons(cluster.why),
-      part("What fills it", filledBy.length ? html`<${Table} caption="Namespaces by what their pods ask for" columns=${[{ name: "Namespace", cell: (use) => use.name }, { name: "Pods", number: true, cell: (use) => count(use.pods) }, { name: "Ask for", cell: (use) => amounts(use.requests) }]} items=${filledBy} itemKey=${(use) => use.name} />` : soft(cluster.watched ? "no pod is on a node" : "not known: it is not watched"), filledByLeftOut > 0 && soft(`and ${plural(filledByLeftOut, "namespace")} more`)),
+      part("What fills it", filledBy.length ? html`<${Table} caption="Namespaces by the requests of their pods" columns=${[{ name: "Namespace", cell: (use) => use.name }, { name: "Pods", number: true, cell: (use) => count(use.pods) }, { name: "Ask for", cell: (use) => amounts(use.requests) }]} items=${filledBy} itemKey=${(use) => use.name} />` : soft(cluster.watched ? "no pod is on a node" : "not known: it is not watched"), filledByLeftOut > 0 && soft(`and ${plural(filledByLeftOut, "namespace")} more`)),
       part("What could be launched", reasons(launchable)),
       part("What was refused", reasons(refused)),
-      cluster.problems.length > 0 && part("Left out, because it cannot be read", reasons(cluster.problems), cluster.problemsLeftOut > 0 && soft(`and ${count(cluster.problemsLeftOut)} more`)),
-      part("What costs what", soft(cluster.watched ? `${price(cluster)}: what ${plural(cluster.nodes - cluster.unpriced, "node")} add to the bill${cluster.unpriced ? `; ${plural(cluster.unpriced, "node")} without a known price count as nothing` : ""}.` : "Prices are known only of clusters that are watched.")),
+      cluster.problems.length > 0 && part("Left out, because invalid", reasons(cluster.problems), cluster.problemsLeftOut > 0 && soft(`and ${count(cluster.problemsLeftOut)} more`)),
+      part("What costs what", soft(cluster.watched ? `${price(cluster)}: what ${plural(cluster.nodes - cluster.unpriced, "node")} add to the bill${cluster.unpriced ? `; ${plural(cluster.unpriced, "node")} without a known price count as nothing` : ""}.` : "Prices are known only for watched clusters.")),
     ];
   },
   async pool(name, pool) {
@@ -109,7 +109,7 @@ const ANSWERS = {
       part("What was decided then", reasons([[row.reason, row.message].filter(Boolean).join(": ") || `${row.scheduler} has written nothing yet`, placed ? `of ${plural(row.replicas, "replica")}: ${placed}` : `none of ${plural(row.replicas, "replica")} has a place`, row.since ? `${ago(row.since)}, as ${row.strategy || "its policy says"}` : "it is not known when"])),
       part("What would be decided now", reasons([found.verdict, `${found.due ? "it would be scheduled now" : "it would not be scheduled now"}: ${found.why}`])),
       part("Step by step, as of now", html`<ol class="steps">${found.steps.map((step) => html`<li class="step"><h3>${step.title}</h3><div class="lines">${step.lines.join("\n")}</div></li>`)}</ol>`),
-      html`<p class="soft small">${found.askedEstimators ? "Rooms are those that the estimators see." : "Rooms are from the clusters' summaries, which know nothing of nodes that could be launched: start the dashboard with --enable-scheduler-estimator to ask the estimators."}</p>`,
+      html`<p class="soft small">${found.askedEstimators ? "Free capacity comes from the estimators." : "Free capacity comes from the clusters' summaries, without nodes that could be launched. Start the dashboard with --enable-scheduler-estimator to ask the estimators."}</p>`,
     ];
   },
   async promise(cluster, namespace, name) {

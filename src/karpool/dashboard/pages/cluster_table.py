@@ -109,7 +109,7 @@ def _uses(view: ClusterView) -> list[NamespaceUse]:
 
 def _launchable(row: ClusterRow) -> Iterator[str]:
     if not row.watched:
-        yield "not known: the cluster is not watched, and Karmada's summary does not tell"
+        yield "unknown: the cluster is not watched, and Karmada's summary does not contain it"
         return
     pools = [pool for pool in row.pools if pool.name]
     if not pools:
@@ -121,11 +121,11 @@ def _launchable(row: ClusterRow) -> Iterator[str]:
 def _potential(pool: PoolRow) -> str:
     amounts = {name: amount.potential for name, amount in pool.amounts.items()}
     if not pool.ready or not any(left is None or left > 0 for left in amounts.values()):
-        return f"nothing at present ({pool.why[0]})" if pool.why else "nothing at present"
+        return f"nothing at the moment ({pool.why[0]})" if pool.why else "nothing at the moment"
     limited = [
         f"{resources.show_amount(name, left)} {name}" for name, left in amounts.items() if left is not None
     ]
-    return f"up to {', '.join(limited)}" if limited else "as much as the cloud sells: it has no limits"
+    return f"up to {', '.join(limited)}" if limited else "no limits: as much as the cloud sells"
 
 
 def _refused(row: ClusterRow, traces: ClusterTraces) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _refused(row: ClusterRow, traces: ClusterTraces) -> Iterator[str]:
         yield f"out of stock: {', '.join(part for part in what if part)}"
     if row.pending:
         said = True
-        yield f"{counted(row.pending, 'pod')} found no node; the view of waiting pods says why"
+        yield f"{counted(row.pending, 'pod')} pending; see the view Waiting"
     plan = traces.plan
     if plan is not None and plan.rejected:
         said = True

@@ -172,15 +172,15 @@ def _pool(state: PoolSummary) -> PoolBoard:
 
 def _notes(plan: ConsolidationPlan) -> list[str]:
     notes = [
-        f"not looked at: {counted(len(considered.nodes), 'node')}, because {considered.why}"
+        f"not considered: {counted(len(considered.nodes), 'node')}, because {considered.why}"
         for considered in plan.not_looked_at
     ]
     if plan.still_possible is not None:
-        notes.append(f"at most {plan.still_possible:.1%} cheaper is possible, whoever plans")
+        notes.append(f"at most {plan.still_possible:.1%} cheaper is possible")
     elif plan.certificate is not None:
-        notes.append(f"how much cheaper is possible is not known: {plan.certificate.problem}")
+        notes.append(f"how much cheaper is possible is unknown: {plan.certificate.problem}")
     if plan.before.unpriced:
         notes.append(f"without a known price, which counts as 0: {counted(plan.before.unpriced, 'node')}")
     if plan.problems:
-        notes.append(f"left out, because it cannot be understood: {counted(len(plan.problems), 'object')}")
+        notes.append(f"left out, because invalid: {counted(len(plan.problems), 'object')}")
     return notes

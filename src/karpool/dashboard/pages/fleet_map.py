@@ -141,9 +141,9 @@ def through_karmada(member: MemberCluster, promised: PromisedCapacity) -> Cluste
             requested=used,
             promised=promised.amounts.get(name, 0),
         )
-    why = ["known through Karmada only, by its summary; connect to it to see its nodes"]
+    why = ["known only from Karmada's summary; connect to it to see its nodes"]
     if summary is None:
-        why.append("it has not reported a summary")
+        why.append("it has no summary")
     return ClusterRow(
         name=member.name,
         watched=False,
@@ -242,18 +242,18 @@ def _policy(view: ClusterView, pool: str) -> str:
 
 def _why_of_pool(view: ClusterView, pool: str, compiled: CompiledPool | None, failure: str) -> list[str]:
     if not pool:
-        return ["these nodes belong to no NodePool; nothing here adds or removes such nodes"]
+        return ["these nodes belong to no NodePool; Karpool neither adds nor removes them"]
     if pool in view.broken_pools:
-        return [f"the NodePool cannot be understood: {view.broken_pools[pool]}"]
+        return [f"the NodePool is invalid: {view.broken_pools[pool]}"]
     if compiled is None:
-        return ["there is no NodePool of this name any more; its nodes stay until somebody removes them"]
+        return ["this NodePool was deleted; its nodes stay until someone removes them"]
     why = []
     if failure:
-        why.append(f"counts for nothing at present: {failure}")
+        why.append(f"does not count at the moment: {failure}")
     if compiled.deleting:
-        why.append("the NodePool is being deleted; it launches nothing")
+        why.append("the NodePool is being deleted; it launches no nodes")
     elif not compiled.ready and not failure:
-        why.append("the NodePool is not Ready; it launches nothing. See its conditions")
+        why.append("the NodePool is not Ready; it launches no nodes. See its conditions")
     if compiled.is_static:
         why.append("a static pool: it keeps its number of nodes and launches none for pods")
     used = view.usage.get(pool, {})
@@ -282,30 +282,30 @@ def _why_of(facts: ClusterOverview, member: MemberCluster | None, promised: Prom
     if facts.not_ready is not None:
         why.append(f"not everything has been read yet: {facts.not_ready}")
     if QUIET_SECONDS < facts.heard_seconds_ago < inf:
-        why.append(f"its API server was last heard of {facts.heard_seconds_ago:.0f} s ago; figures are old")
+        why.append(
+            f"the last message of its API server is {facts.heard_seconds_ago:.0f} s old; figures are stale"
+        )
     if facts.view.stop is not None:
         why.append(facts.view.stop.detail)
     if member is not None:
         why += _why_of_member(member)
     if promised.replicas:
         why.append(
-            f"{counted(promised.replicas, 'replica')} placed here, not known to have landed: "
-            "the room is given to nobody else"
+            f"{counted(promised.replicas, 'replica')} placed here, not yet on a node: the capacity "
+            "is reserved"
         )
     if facts.is_control_plane:
-        why.append("a Karmada control plane: it places workloads in its members and runs none itself")
+        why.append("a Karmada control plane: it places workloads in its members")
     pending = len(facts.view.snapshot.pending) - len(facts.view.buffer_of)
     if pending:
-        why.append(
-            f"waiting for a node: {counted(pending, 'pod')}; `karpool capacity` says what is in the way"
-        )
+        why.append(f"pending: {counted(pending, 'pod')}; `karpool explain pod` shows why")
     return why
 
 
 def _why_of_member(member: MemberCluster) -> list[str]:
     why = []
     if member.is_ready is False:
-        why.append("Karmada says that it is not Ready; nothing new is placed there")
+        why.append("Karmada reports that it is not Ready; no replicas are placed there")
     if member.is_deleting:
         why.append("it is leaving the fleet")
     why += [

@@ -128,15 +128,15 @@ def _row(moves: ClusterMoves, record: MoveRecord, now: float) -> LedgerRow:
 
 
 _MEANS = {
-    MovePhase.WAITING: "it is decided, and nothing is done until the quiet time is over",
+    MovePhase.WAITING: "it is decided and waits for the quiet period",
     MovePhase.ASKING: "new nodes are asked for",
-    MovePhase.CORDONING: "its nodes take no new pods any more; it is looked at a last time",
-    MovePhase.DELETING: "its nodes are being removed; there is no way back",
-    MovePhase.SETTLING: "its nodes are gone; what came of it is measured",
-    MovePhase.ROLLING_BACK: "it is given up, and what was changed is changed back",
+    MovePhase.CORDONING: "its nodes are cordoned; it is validated a last time",
+    MovePhase.DELETING: "its nodes are being deleted; it can no longer be rolled back",
+    MovePhase.SETTLING: "its nodes are deleted; the saving is being measured",
+    MovePhase.ROLLING_BACK: "it is being rolled back",
     MovePhase.DONE: "it is done",
-    MovePhase.ROLLED_BACK: "it was given up, and everything is as it was before",
-    MovePhase.REJECTED: "it was given up before anything was done",
+    MovePhase.ROLLED_BACK: "it was rolled back",
+    MovePhase.REJECTED: "it was rejected before anything was changed",
 }
 
 
@@ -152,14 +152,14 @@ def _why(record: MoveRecord) -> Iterator[str]:
     if record.bound is not None:
         bound = record.bound
         yield (
-            f"plans of that time saved ${bound.planned_per_hour:.4f} per hour; "
-            f"no plan could have saved more than ${bound.possible_per_hour:.4f}"
+            f"plans at that time saved ${bound.planned_per_hour:.4f} per hour; no plan could have "
+            f"saved more than ${bound.possible_per_hour:.4f}"
         )
     if move.new_nodes:
         yield f"it buys {', '.join(map(new_node, move.new_nodes))}"
     if record.realised is not None:
-        yield f"${record.realised:.4f} per hour came true"
+        yield f"${record.realised:.4f} per hour realised"
     if record.kept:
-        yield f"these nodes stay after all: {', '.join(record.kept)}"
+        yield f"these nodes stay: {', '.join(record.kept)}"
     if record.redisturbed:
         yield f"{counted(record.redisturbed, 'pod')} had been moved shortly before"

@@ -34,5 +34,5 @@ def _said(pool: PoolScore) -> str:
     if pool.score is not None:
         return event_text.approved(pool.score, pool.policy.k)
     if pool.policy.is_scored:
-        return "nothing on it would be missed, so that no score is needed"
+        return "it is empty, so no score is needed"
     return f"{pool.policy} asks for no score"

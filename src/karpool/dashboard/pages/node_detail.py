@@ -62,7 +62,7 @@ def verdict_of(node: str, plan: ConsolidationPlan | None) -> tuple[str, list[str
     if held is not None:
         return "stays", [infeasible.sentence() for infeasible in held.why]
     skipped = [considered.why for considered in plan.not_looked_at if node in considered.nodes]
-    return "not known yet", skipped or ["it came after the plan was made"]
+    return "not known yet", skipped or ["it was added after the plan was made"]
 
 
 def _of_move(move: Move) -> list[str]:

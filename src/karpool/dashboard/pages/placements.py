@@ -88,7 +88,7 @@ def _state(binding: Binding) -> tuple[str, str, str]:
     if binding.is_suspended:
         return "suspended", "Suspended", "scheduling is suspended in its policy"
     if scheduled is None:
-        return "waiting", "", f"{binding.scheduler_name} has not looked at it yet"
+        return "waiting", "", f"{binding.scheduler_name} has not scheduled it yet"
     reason, message = scheduled.reason or "", scheduled.message or ""
     if scheduled.status != "True":
         return "failed", reason, message

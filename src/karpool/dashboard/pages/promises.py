@@ -71,12 +71,12 @@ def _row(promise: Promise, lifetime: PromiseLifetime, monotonic: float) -> Promi
 
 def _why(promise: Promise, lifetime: PromiseLifetime, left: float) -> Iterator[str]:
     yield (
-        f"{promise.replicas} of {sum(promise.desired)} replicas were placed in {promise.cluster} "
-        "and are not known to have a node; until then nobody else is given their room"
+        f"{promise.replicas} of {sum(promise.desired)} replicas were placed in "
+        f"{promise.cluster} and are not known to run on a node; their capacity is reserved"
     )
-    yield "it ends as soon as the pods are seen on nodes, or the member reports them ready"
-    yield f"it ends by itself in {left:.0f} s, {lifetime.seconds:.0f} s after it was made"
+    yield "it ends when the pods are on nodes, or the member reports them ready"
+    yield f"it expires in {left:.0f} s, {lifetime.seconds:.0f} s after it was made"
     if len(promise.increments) > 1:
-        yield f"it was made in {len(promise.increments)} steps; each has an age of its own"
+        yield f"it was made in {len(promise.increments)} steps, and each has its own age"
     if promise.shrank:
-        yield "the workload shrank a moment ago; counts of its pods prove nothing until it was seen small"
+        yield ("the workload was scaled down; its pod counts are used when they show the smaller size")

@@ -20,7 +20,7 @@ from karpool.provisioning.claims.claim_progress import ClaimProgress
 from karpool.provisioning.placeholders.placeholder import INDEX, REQUEST
 
 SHOWN_MAX = 300
-GONE = "its record was removed, as the controller does when every worker it was for is served or gone"
+GONE = "its record was deleted, because every worker is served or deleted"
 UNITS_MAX = 20
 # The stages of a unit in which each step is the one under way.
 STEPS: tuple[tuple[str, tuple[ScaleUpState, ...]], ...] = (
@@ -204,4 +204,4 @@ def _why(record: ScaleUpRecord) -> Iterable[str]:
         yield ": ".join(part for part in (record.reason, record.message) if part)
     yield f"attempt {record.epoch}, round {record.round + 1}; {counted(record.waiting, 'worker')} waiting"
     if record.bad_nodes:
-        yield f"nodes that never showed their devices: {', '.join(record.bad_nodes)}"
+        yield f"nodes without devices: {', '.join(record.bad_nodes)}"

@@ -112,9 +112,9 @@ def _reason(pod: Pod, said: str) -> str:
     if pod.spec.scheduling_gates:
         return PodVerdict.GATED.value
     if pod.status.nominated_node_name:
-        return "room is being made for it"
+        return "pods are being evicted for it"
     if not said:
-        return f"{pod.spec.scheduler_name or DEFAULT_SCHEDULER} has not looked at it yet"
+        return f"{pod.spec.scheduler_name or DEFAULT_SCHEDULER} has not tried it yet"
     return main_reason(said)
 
 
@@ -199,7 +199,7 @@ def placed_pod(cluster: str, namespace: str, name: str, node: str) -> PodDetail:
         namespace=namespace,
         name=name,
         verdict=PodVerdict.RUNS.value,
-        why=[f"it is on node {node}, and waits for no place"],
+        why=[f"it runs on node {node}"],
         node=node,
         said=[],
         obstacles=[],
@@ -216,7 +216,7 @@ def _others(pod: PodExplanation, traces: PodTraces) -> Iterator[str]:
     for record in traces.scale_ups:
         yield f"scale-up {record.name} is for it: {record.state.value}, {MEANS[record.state]}"
     if traces.promised:
-        yield f"promised in this cluster and not landed: {counted(traces.promised, 'replica')}"
+        yield (f"promised in this cluster and not yet on a node: {counted(traces.promised, 'replica')}")
     if pod.others_waiting:
         yield f"also waiting for a node: {counted(pod.others_waiting, 'other pod')}"
     yield from (f"no price: {gap}" for gap in traces.price_gaps)

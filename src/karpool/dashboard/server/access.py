@@ -57,17 +57,19 @@ class AccessGuard:
     def refusal(self, method: str, headers: Mapping[str, str], *, is_api: bool) -> AccessDenied | None:
         """The page itself may be linked to from anywhere, and holds nothing; the API may not."""
         if method not in ("GET", "HEAD"):
-            return AccessDenied(405, "read-only", f"{method} is not answered: the dashboard only reads")
+            return AccessDenied(405, "read-only", f"{method} is not supported: the dashboard is read-only")
         host = host_of(headers.get("Host", ""))
         if self.token is None and host not in self.hosts and not is_loopback(host):
             names = ", ".join(sorted({"localhost", *self.hosts}))
-            return AccessDenied(403, "unknown host", f"asked as {host!r}; use {names}, or serve with a token")
+            return AccessDenied(
+                403, "unknown host", f"host name {host!r} is not allowed; use {names}, or serve with a token"
+            )
         if not is_api:
             return None
         origin = headers.get("Origin", "")
         foreign = bool(origin) and host_of(urlsplit(origin).netloc) != host
         if foreign or headers.get("Sec-Fetch-Site", "") == "cross-site":
-            return AccessDenied(403, "foreign origin", "pages of other sites are not answered")
+            return AccessDenied(403, "foreign origin", "requests of other sites are refused")
         if self.token is not None and not self._knows(headers.get("Authorization", "")):
             return AccessDenied(
                 401, "token needed", "send it as a bearer token, or open the link with #token="

@@ -63,7 +63,7 @@ class Dashboard:
         first cluster are shown too, and reached like that. `objects`: the clusters are these, and nobody is
         watched."""
         if token is None and not is_loopback(host):
-            raise Invalid("host", host, "is not loopback, where everybody may read; give a token")
+            raise Invalid("host", host, "is not loopback; a token is required")
         if token is not None and len(token) < TOKEN_LEAST:
             raise Invalid("token", "(not shown)", f"must have at least {TOKEN_LEAST} characters")
         self.collector = FleetCollector(environment.clients, settings)

@@ -93,14 +93,14 @@ class DashboardServer:
             try:
                 response = await handler(request)
             except web.HTTPNotFound:
-                return _problem(AccessDenied(404, "not found", f"there is no {request.path[:200]}"))
+                return _problem(AccessDenied(404, "not found", f"{request.path[:200]} does not exist"))
             except Invalid as error:
                 return _problem(AccessDenied(422, "unreadable", str(error)))
             except (web.HTTPException, asyncio.CancelledError):
                 raise
             except Exception:
                 log.exception("dashboard answer raised", path=request.path)
-                return _problem(AccessDenied(500, "a bug", "see the log of the dashboard"))
+                return _problem(AccessDenied(500, "a bug", "check the log of the dashboard"))
         response.headers.update(HEADERS)
         return response
 
@@ -118,7 +118,8 @@ class DashboardServer:
             body = await self._body(endpoint, parameters)
             if body is None:
                 named = " ".join(parameters.values())
-                return _problem(AccessDenied(404, "not found", f"there is no {named}; it may have just gone"))
+                gone = f"{named} does not exist; it may have been deleted"
+                return _problem(AccessDenied(404, "not found", gone))
             headers = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding, Authorization"}
             return _sent(request, body, headers | {"Content-Type": "application/json"})
 

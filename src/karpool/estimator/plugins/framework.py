@@ -171,7 +171,7 @@ class DeadlineCaller(Generic[A, R]):
     async def call(self, function: Callable[[A], R], argument: A, *, seconds: float) -> R:
         """The function's result; raises what it raises, or Stuck."""
         if self.abandoned >= self._places:
-            raise PluginStuck(f"{self._name}: {self.abandoned} earlier calls have not come back")
+            raise PluginStuck(f"{self._name}: {self.abandoned} earlier calls have not returned")
         started = False
         try:
             async with asyncio.timeout(seconds):

@@ -241,7 +241,7 @@ class ClusterAutoscalerProvider:
         self._tell({name: failure for name, failure in failed.items() if failure is not None})
         probed = self.failures.probed_pools(now)
         return [
-            replace(room, new=0, refusal=f"does not count at present: {failure}")
+            replace(room, new=0, refusal=f"does not count at the moment: {failure}")
             if (failure := failed[room.status.name])
             else replace(room, new=min(room.new, 1))
             if room.status.name in probed

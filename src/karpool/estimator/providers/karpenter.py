@@ -346,7 +346,7 @@ class KarpenterProvider:
     def _failed(self, snapshot: Snapshot, moment: ProviderState) -> list[CapacityPart]:
         failures = [
             CapacityPart(
-                f"{self.name}/{name}", 0, reasons=(f"does not count at present: {failure}",), may_pass=True
+                f"{self.name}/{name}", 0, reasons=(f"does not count at the moment: {failure}",), may_pass=True
             )
             for name, failure in moment.failed.items()
         ]

@@ -143,7 +143,7 @@ class KarpenterLimitsProvider:
                     CapacityPart(name, potential(pool.spec.limits, used.get(pool.name, {}), request))
                 )
             else:
-                parts.append(CapacityPart(name, 0, reasons=("the pool launched nothing for pods that wait",)))
+                parts.append(CapacityPart(name, 0, reasons=("the pool launched nothing for pending pods",)))
         return Estimate(min(sum(part.amount for part in parts), UNLIMITED), parts=tuple(parts))
 
 

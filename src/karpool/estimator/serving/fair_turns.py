@@ -55,7 +55,9 @@ class FairTurns:
             self._begin(caller)
         line = self._lines.setdefault(caller, deque())
         if len(line) >= self._waiting_max:
-            raise TooManyQuestions(f"{len(line)} questions of this caller wait already; ask again later")
+            raise TooManyQuestions(
+                f"{len(line)} requests of this caller are already waiting; try again later"
+            )
         turn = asyncio.get_running_loop().create_future()
         line.append((turn, units))
         try:

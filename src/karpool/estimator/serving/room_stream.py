@@ -44,10 +44,10 @@ def rules_of(member: MemberEstimator) -> pb.RoomRules | str:
                 rules.counts_quotas = plugin.enabled
                 rules.quotas_match_all = plugin.matching == "all"
             case _:
-                return f"{plugin.name} answers, too"
+                return f"{plugin.name} answers too"
     if Aspect.DRA in member.cluster.aspects:
-        return "devices of drivers (DRA) do not travel"
-    return rules if counts_nodes else "its nodes are not counted"
+        return "devices of DRA drivers are not part of room streams"
+    return rules if counts_nodes else "its nodes do not count"
 
 
 class MemberRoom:
@@ -67,7 +67,7 @@ class MemberRoom:
             return self._why_not
         if reason := self.member.not_ready():
             return reason
-        return "it was not heard of for too long" if self.member.stale else ""
+        return "it has sent no update for too long" if self.member.stale else ""
 
     def sent_before(self, epoch: int, sequence: int) -> PublishedRoom | None:
         return self._sent.get((epoch, sequence))
@@ -151,7 +151,9 @@ class RoomStreams:
     async def follow(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """What a caller is sent, until it goes. Raises TooManyWatchers, and what requests deserve."""
         if self.streams >= self._streams_max:
-            raise TooManyWatchers(f"{self.streams} callers follow rooms already; ask instead")
+            raise TooManyWatchers(
+                f"{self.streams} room streams are already open; use MaxAvailableReplicas instead"
+            )
         stream = _Stream(self, self._clock)
         self.streams += 1
         reading = asyncio.ensure_future(stream.read(requests))

@@ -184,7 +184,7 @@ class EstimatorService:
             if reason := member.not_ready():
                 raise ClusterNotSynced(reason)
             if self._watchers >= self._watchers_max:
-                raise TooManyWatchers(f"{self._watchers} callers wait for room already; ask again later")
+                raise TooManyWatchers(f"{self._watchers} callers are already waiting; try again later")
             self._watchers += 1
             try:
                 generation = await member.rooms.beyond(message.seen)
@@ -200,7 +200,7 @@ class EstimatorService:
             if reason := member.not_ready():
                 raise ClusterNotSynced(reason)
             if member.stale:
-                raise ClusterNotSynced(f"not heard of for {member.staleness():.0f} s")
+                raise ClusterNotSynced(f"no update for {member.staleness():.0f} s")
             snapshot = member.cluster.snapshot(self._clock.now())
             return summarize(snapshot, member.framework.plugins).SerializeToString()
         except Exception as error:

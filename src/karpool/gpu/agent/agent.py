@@ -65,7 +65,7 @@ class GpuAgent:
                 "GPU objects (gpus.tensor-fusion.ai) are not served here; install that CRD to publish devices"
             )
         if others_describe(existing):
-            return f"somebody else describes the GPUs of node {name}; nothing is published"
+            return f"another component publishes the GPUs of node {name}; nothing is published"
         published = PublishedNode(name, node.labels.get(HOSTNAME, name), pool_of_node(node.labels))
         writes = writes_for(machine, published, existing)
         await self._carry_out(writes)

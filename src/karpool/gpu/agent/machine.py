@@ -88,7 +88,7 @@ def read_machine(nvml: Any) -> Machine:
         driver = _text(nvml.nvmlSystemGetDriverVersion())
         count = nvml.nvmlDeviceGetCount()
         if count > _DEVICES_MAX:
-            raise NoNvml(f"the driver counts {count} devices; at most {_DEVICES_MAX} are believed")
+            raise NoNvml(f"the driver reports {count} devices; the limit is {_DEVICES_MAX}")
         return Machine(driver, tuple(_Reading(nvml, index, count).gpu() for index in range(count)))
 
 

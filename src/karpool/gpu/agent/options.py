@@ -21,4 +21,4 @@ class GpuAgentOptions(Options, frozen=True):
 
     def problems(self) -> Iterator[Invalid | str]:
         if not self.once and not self.node_name:
-            yield "--node-name is required: the node that this machine is (spec.nodeName); or give --once"
+            yield ("--node-name is required: the node name of this machine (spec.nodeName); or pass --once")

@@ -54,7 +54,7 @@ def _resized(
     for share in entry.taken:
         row = ledger.table.find(share.device)
         if row is None:
-            return no_device(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} is gone")
+            return no_device(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} no longer exists")
         capacity, free = ledger.table.capacity(row), ledger.table.free_balance(row)
         need = request.on(capacity)
         whole = entry.request.isolation == SHARED

@@ -65,13 +65,13 @@ class ShareCheck:
             if not (is_idle and self.table.has_capacity[row]):
                 return no_device(
                     DeviceReason.INSUFFICIENT_TFLOPS,
-                    f"GPU {name} is in use; a whole one is asked for",
+                    f"GPU {name} is in use, and a whole GPU is requested",
                 )
         elif self.table.taken_whole[row]:
-            return no_device(DeviceReason.INSUFFICIENT_TFLOPS, f"GPU {name} is taken as a whole")
+            return no_device(DeviceReason.INSUFFICIENT_TFLOPS, f"GPU {name} is allocated as a whole")
         need = request.request.on(capacity)
         if not free.covers(need):
-            return no_device(_short(free, need), f"GPU {name} has {free} left, {need} are asked for")
+            return no_device(_short(free, need), f"GPU {name} has {free} left, {need} are requested")
         return HeldShare(name, capacity if request.isolation == SHARED else need)
 
     def can_slice(self, request: GpuRequest, row: int) -> bool:
@@ -117,7 +117,7 @@ class ShareCheck:
         for share in entry.taken:
             row = self.table.find(share.device)
             if row is None:
-                return no_device(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} is gone")
+                return no_device(DeviceReason.UNKNOWN_GPU, f"GPU {share.device} no longer exists")
             available = self.table.available_balance(row)
             if share.partition is not None:
                 slack = ROUNDING_MILLI * len(self.partitions(share.device))

@@ -202,7 +202,7 @@ class ApiScaleUpActuator:
         left = await self._client.list(PODS, into=Pod, selection=selection)
         entry = self._desk.allocator.ledger.assumed.get(commit.item.uid)
         if entry is not None and any(pod.spec.node_name == entry.node for pod in left.items):
-            raise Conflict(f"node {entry.node}", 409, message="a smart pod is still there")
+            raise Conflict(f"node {entry.node}", 409, message="a smart pod still exists")
         self._desk.attempted.add((commit.item.uid, record.uid, commit.readiness_epoch))
         if not self._desk.takes(commit.item):
             # The kubelet would refuse it. It waits again, and is served wherever there is room.

@@ -38,13 +38,13 @@ def declared_enforcer(labels: Labels) -> GpuSystem | None:
 def why_unenforced(item: WaitingWorker, enforcers: Enforcers) -> str:
     """Why nothing would make the item's share real; empty where something does."""
     pool, systems = item.request.pool, enforcers.get(item.request.pool, frozenset())
-    trying = "--accept-unenforced-shares allocates all the same, for trying"
+    trying = "--accept-unenforced-shares allocates anyway, for tests"
     if not systems:
         advice = f"run TensorFusion or HAMi there and label its NodePool {HANDED_OUT_BY}"
         return f"nothing on the nodes of GPU pool {pool} enforces a share: {advice}; {trying}"
     if len(systems) > 1:
         names = " and ".join(sorted(systems))
-        return f"nodes of GPU pool {pool} are handed out by {names}: make two pools of it"
+        return f"nodes of GPU pool {pool} are allocated by {names}: split it into two pools"
     if item.enforcer in systems:
         return ""
     (system,) = systems

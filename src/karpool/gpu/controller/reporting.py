@@ -90,7 +90,9 @@ class WaitReporter:
             if figures and namespace not in self._low_quotas and key is not None:
                 left = ", ".join(f"{room.resource} {room.available_percent} %" for room in figures)
                 about = ObjectReference(QUOTAS.api_version, QUOTAS.kind, key.namespace, key.name)
-                self._events.record(about, "Warning", "QuotaAlert", f"little is left of this quota: {left}")
+                self._events.record(
+                    about, "Warning", "QuotaAlert", f"this quota is almost used up: {left} left"
+                )
         self._low_quotas = {namespace for namespace, figures in low.items() if figures}
 
     def refused_resizes(self, refusals: Mapping[str, NoDevice]) -> None:
@@ -99,7 +101,7 @@ class WaitReporter:
         for uid, refusal in refusals.items():
             if uid in keys and self._refused_resizes.get(uid) != refusal:
                 about = ObjectReference(PODS.api_version, PODS.kind, keys[uid].namespace, keys[uid].name, uid)
-                message = f"it keeps what it has: {refusal.detail}"
+                message = f"it keeps its allocation: {refusal.detail}"
                 self._events.record(about, "Warning", "ResizeRefused", message)
         self._refused_resizes = dict(refusals)
 

@@ -119,8 +119,8 @@ class WorkerPods:
         """Raises BadGpuRequest or Invalid; a text where it is understood and cannot be served here."""
         if self._mode is ScalerMode.BRING_NODES:
             return (
-                f"this gpu-scaler runs with --mode={ScalerMode.BRING_NODES} and binds nothing; "
-                "name the scheduler that hands out the devices"
+                f"this gpu-scaler runs with --mode={ScalerMode.BRING_NODES} and binds no pods; use the "
+                "scheduler that allocates the devices"
             )
         if system_of(pod) is GpuSystem.DRA:
             # Whoever binds such a pod writes the allocation of its claims; kube-scheduler does, we do not.
@@ -131,11 +131,11 @@ class WorkerPods:
         request = pod_requests.gpu_request_of(pod, self._default_pool)
         if request is None:
             return (
-                f"it asks for no GPU; set {tensor_fusion.VRAM_REQUEST}, "
-                f"or remove schedulerName {self.scheduler_name}"
+                f"it requests no GPU; set {tensor_fusion.VRAM_REQUEST}, or remove schedulerName "
+                f"{self.scheduler_name}"
             )
         if request.is_of_plugin:
-            return f"{request.resource} is handed out by its device plugin; use the default scheduler"
+            return f"{request.resource} is allocated by its device plugin; use the default scheduler"
         request = replace(request, resource="", model=node_devices.model_name(request.model))
         return replace(_waiting(pod, request), **_enforcement(pod))
 
@@ -172,13 +172,13 @@ def _enforcement(pod: Pod) -> dict[str, Any]:
             asking = [index for index, names in enumerate(resources) if names & set(node_devices.RESOURCES)]
             if len(asking) == 1:
                 return {"enforcer": GpuSystem.HAMI, "containers": (asking[0], len(resources))}
-            why = "exactly one container must ask for nvidia.com/gpu"
+            why = "exactly one container must request nvidia.com/gpu"
         case GpuSystem.TENSOR_FUSION:
             if any(name.startswith(TENSOR_FUSION_INDEX) for names in resources for name in names):
                 return {"enforcer": GpuSystem.TENSOR_FUSION}
-            why = f"no container asks for {TENSOR_FUSION_INDEX}, which TensorFusion's webhook adds"
+            why = f"no container requests {TENSOR_FUSION_INDEX}, which TensorFusion's webhook adds"
         case system:
-            why = f"shares in the words of {system} are handed out by its own scheduler"
+            why = f"shares of {system} are allocated by its own scheduler"
     return {"unenforced": why}
 
 
@@ -192,12 +192,12 @@ def _foreign_item(pod: Pod) -> WaitingWorker | str:
     """Of a pod that another scheduler serves. Raises BadGpuRequest or Invalid."""
     system = system_of(pod)
     if system is None:
-        return "it asks for no device that a system hands out"
+        return "it requests no device that a GPU system allocates"
     if system is GpuSystem.DRA:
         return _waiting(pod, pod_requests.request_by_claims(pod), system)
     request = pod_requests.gpu_request_of(pod)
     if request is None:
-        return "it asks for no GPU"
+        return "it requests no GPU"
     model = node_devices.model_name(request.model)
     if system in (GpuSystem.MIG, GpuSystem.TIME_SLICES):
         unit = request.resource.partition("/")[2].removeprefix("mig-")

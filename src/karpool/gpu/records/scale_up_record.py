@@ -57,20 +57,20 @@ ATTEMPTING = frozenset(STAGES[:-1])
 _PLACE = {stage: number for number, stage in enumerate(STAGES)}
 # For people.
 MEANS = {
-    ScaleUpState.BUFFERED: "the demand is seen; room that is being freed gets a moment to show",
-    ScaleUpState.CREATING: "what to ask for is written down; smart pods are being created",
+    ScaleUpState.BUFFERED: "the demand is known; capacity may be freed for it",
+    ScaleUpState.CREATING: "the request is recorded; smart pods are being created",
     ScaleUpState.PENDING: "smart pods wait; the autoscaler has not reacted yet",
     ScaleUpState.LAUNCHING: "a machine is being started",
     ScaleUpState.REGISTERED: "a node exists and is not Ready yet",
-    ScaleUpState.DEVICE_WAIT: "the node is Ready; its devices are not all there yet",
-    ScaleUpState.READY: "the devices are there; workers are being chosen for them",
+    ScaleUpState.DEVICE_WAIT: "the node is Ready; some of its devices are missing",
+    ScaleUpState.READY: "the devices are available; workers are being selected",
     ScaleUpState.HANDING_OFF: "devices are reserved; the smart pod is being removed",
-    ScaleUpState.RETRYING: "the waiting workers are being given their devices",
-    ScaleUpState.COMPLETED: "every worker it was for has its devices or is gone",
-    ScaleUpState.BACKOFF: "an attempt came to nothing; the next one follows",
-    ScaleUpState.EXHAUSTED: "every candidate failed in this round; it starts over with the first",
-    ScaleUpState.CANCELLED: "nobody waits any more",
-    ScaleUpState.REJECTED: "no node that could be bought would help",
+    ScaleUpState.RETRYING: "the waiting workers get their devices",
+    ScaleUpState.COMPLETED: "every worker has its devices or was deleted",
+    ScaleUpState.BACKOFF: "an attempt failed; the next one follows",
+    ScaleUpState.EXHAUSTED: "every candidate failed in this round; the next round starts with the first",
+    ScaleUpState.CANCELLED: "no worker waits",
+    ScaleUpState.REJECTED: "no node that can be launched would help",
 }
 
 

@@ -149,7 +149,10 @@ class CandidateFinder:
             has = brings[best]
             model = has.model or "of an unknown model"
             memory = show_amount(MEMORY, has.vram_bytes)
-            return f"asked for {request.wanted}, and {best} has {has.devices} {model} with {memory} VRAM each"
+            return (
+                f"{request.wanted} are requested, and {best} has {has.devices} {model} with {memory} "
+                "VRAM each"
+            )
 
         return CandidateQuery(
             resources={resource: request.count, CPU: request.cpu_milli, MEMORY: request.memory_bytes},

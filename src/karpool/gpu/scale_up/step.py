@@ -111,7 +111,7 @@ def _state(
         return (
             (ScaleUpState.COMPLETED if served else ScaleUpState.CANCELLED),
             "NoDemand",
-            "nobody waits for it any more",
+            "no worker waits for it",
         )
     match record.state:
         case state if state in ATTEMPTING:

@@ -115,7 +115,7 @@ def refused_pool(item: WaitingWorker, pool: CompiledPool, *, hami_is_labelled: b
     system, labels = item.system, pool.labels
     owner = labels.get(HANDED_OUT_BY, "")
     if owner:
-        return "" if owner == system else f"its devices are handed out by {owner} ({HANDED_OUT_BY})"
+        return "" if owner == system else f"its devices are allocated by {owner} ({HANDED_OUT_BY})"
     if item.request.pool:
         gpu_pool = labels.get(POOL_LABEL) or pool.name
         return "" if gpu_pool == item.request.pool else f"it belongs to GPU pool {gpu_pool}"
@@ -175,7 +175,7 @@ def _time_slices(pool: CompiledPool, cards: NodeYield, shown: ShownNode) -> Node
     if units <= 0:
         text = next((pool.labels[key] for key in REPLICAS if key in pool.labels), "")
         if not re.fullmatch("[0-9]{1,3}", text) or not 1 <= int(text) <= _REPLICAS_MAX:
-            return f"how often a GPU is shared is not told; label the template {REPLICAS[0]}"
+            return f"the number of shares per GPU is unknown; label the template {REPLICAS[0]}"
         units = cards.devices * int(text)
     return replace(cards, devices=units)
 

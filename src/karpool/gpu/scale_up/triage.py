@@ -263,7 +263,7 @@ def _told(
     if refusal.reason in _BAD:
         return WaitExplanation(item.uid, WaitReason.BAD_REQUEST, refusal.detail)
     if never:
-        text = f"no node that may be launched could serve it, so none is bought: {refusal.detail}"
+        text = f"no node that can be launched would serve it: {refusal.detail}"
         if victims is not None:
             text += f"; {victims}"
         return WaitExplanation(item.uid, WaitReason.NEVER_FITS, text)

@@ -54,11 +54,11 @@ def _told(
         text = f"scale-up {record.name}: devices of node {unit.node} are reserved; {unit.stage.value}"
         if record.key.system:
             owner = record.key.system
-            text = f"scale-up {record.name}: node {unit.node} is ready; {owner} gives out its devices"
+            text = f"scale-up {record.name}: node {unit.node} is ready; {owner} allocates its devices"
         return WaitExplanation(item.uid, WaitReason.HANDING_OFF, text)
     joined = step.joined.get(item.uid)
     if joined is not None:
-        text = f"a node of scale-up {joined} has room for it and is on its way"
+        text = f"a starting node of scale-up {joined} has capacity for it"
         return WaitExplanation(item.uid, WaitReason.JOINED, text)
     return WaitExplanation(item.uid, *general)
 
@@ -76,7 +76,7 @@ def _about(record: ScaleUpRecord, demand: GpuDemand) -> tuple[WaitReason, str]:
             tried = f"all {len(demand.ladder)} candidates failed in round {record.round + 1}"
             return (
                 WaitReason.EXHAUSTED,
-                f"{prefix}: {tried} ({record.message}); it starts over with the first",
+                f"{prefix}: {tried} ({record.message}); the next round starts with the first",
             )
         case ScaleUpState.REJECTED:
             return WaitReason.REJECTED, f"{prefix}: no candidate can serve it ({record.message})"
@@ -89,6 +89,6 @@ def _about(record: ScaleUpRecord, demand: GpuDemand) -> tuple[WaitReason, str]:
 
 def _words(record: ScaleUpRecord, unit: ScaleUpUnit, demand: GpuDemand) -> str:
     rung = demand.rung(unit.candidate)
-    asked = f"{len(record.active_units)} node(s) asked for, {rung or unit.candidate}"
+    asked = f"{len(record.active_units)} node(s) requested, {rung or unit.candidate}"
     place = f", node {unit.node}" if unit.node else f", claim {unit.claim}" if unit.claim else ""
     return f"{asked}: {unit.stage.value}{place}"

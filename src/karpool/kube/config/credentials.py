@@ -154,7 +154,7 @@ class KubeCredentials:
             return self._user.token
         token = self._token_file.read().decode("ascii", "replace").strip()
         if not token or not token.isprintable() or not token.isascii():
-            raise ConfigError(f"{self._user.token_file} does not hold a token")
+            raise ConfigError(f"{self._user.token_file} does not contain a token")
         return token
 
     async def _plugin_answer(self) -> ExecCredential:

@@ -18,8 +18,8 @@ def secret_of(cluster: Mapping[str, Any]) -> ObjectKey:
     named = spec.get("secretRef") or {}
     if not spec.get("apiEndpoint") or not named.get("name"):
         raise ConfigError(
-            f"{_shown(cluster)}: has no spec.apiEndpoint with a spec.secretRef (who pulls has none); "
-            "give it a file in the folder of --kubeconfig"
+            f"{_shown(cluster)}: has no spec.apiEndpoint with a spec.secretRef (as in Pull mode); "
+            "add a file for it to the folder of --kubeconfig"
         )
     return ObjectKey(str(named.get("namespace") or ""), str(named["name"]))
 

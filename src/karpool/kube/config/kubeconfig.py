@@ -103,8 +103,8 @@ def load(
         return in_cluster(env, service_account, name=cluster)
     tried = ", ".join(str(file) for file in files) or "nothing"
     raise ConfigError(
-        f"{prefix}no kubeconfig found (looked at {tried}) and not running in a pod; "
-        "use --kubeconfig or set KUBECONFIG"
+        f"{prefix}no kubeconfig found (tried {tried}) and not running in a pod; use "
+        "--kubeconfig or set KUBECONFIG"
     )
 
 

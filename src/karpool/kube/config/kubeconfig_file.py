@@ -143,9 +143,11 @@ def read_file(path: Path, prefix: str = "") -> KubeconfigFile:
     except safe_yaml.UnusableYaml as error:
         raise ConfigError(f"{prefix}kubeconfig {path}: {error}") from None
     if len(documents) > 1:
-        raise ConfigError(f"{prefix}kubeconfig {path} holds {len(documents)} documents; one is expected")
+        raise ConfigError(f"{prefix}kubeconfig {path} contains {len(documents)} documents; one is expected")
     if documents and not isinstance(documents[0], Mapping):
-        raise ConfigError(f"{prefix}kubeconfig {path} is not a kubeconfig: it holds no clusters and contexts")
+        raise ConfigError(
+            f"{prefix}kubeconfig {path} is not a kubeconfig: it contains no clusters and contexts"
+        )
     try:
         document = msgspec.convert(_without_nulls(documents[0] if documents else {}), _Document, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:

@@ -116,7 +116,7 @@ async def take_snapshot(
     A file that is no snapshot stays as it is, unless `replace_any`.
     """
     if not replace_any and not _may_be_replaced(path):
-        raise SnapshotError(f"{path}: is there and is no snapshot; choose another place, or add --force")
+        raise SnapshotError(f"{path}: exists and is not a snapshot; choose another path, or add --force")
     summary = SnapshotSummary(path)
     with _written(path) as writer:
         header = SnapshotHeader(
@@ -225,4 +225,4 @@ def _written(path: Path) -> Iterator[_Writer]:
 
 
 def _not_written(path: Path, error: OSError) -> SnapshotError:
-    return SnapshotError(f"{path}: {error.strerror}; choose another place with -o")
+    return SnapshotError(f"{path}: {error.strerror}; choose another path with -o")

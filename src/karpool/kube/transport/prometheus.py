@@ -86,7 +86,7 @@ class PrometheusServer:
         except UnicodeDecodeError:
             text = ""
         if not text.isascii() or not text.isprintable() or not text:
-            raise Invalid(f"{self.field}.{name}", "...", "must hold one line of ASCII")
+            raise Invalid(f"{self.field}.{name}", "...", "must contain one line of ASCII")
         return text
 
 

@@ -144,7 +144,7 @@ class Informer(Generic[T]):
         again = self.last_error is not None and str(self.last_error) == str(error)
         self.last_error = error
         if isinstance(error, Denied) and not self.synced.is_set() and not self._closed:
-            self._tell_of_kind(ObjectChange(UNREADABLE, WHOLE_KIND, None, reason=f"not looked at: {error}"))
+            self._tell_of_kind(ObjectChange(UNREADABLE, WHOLE_KIND, None, reason=f"not read: {error}"))
         expected = self._optional and isinstance(error, NotFound)
         if isinstance(error, NotFound) and not self._entries:
             self._heard()  # that there are none; what was there and is gone without a word grows old

@@ -239,7 +239,7 @@ def _from_readable(readable: ReadableCatalogue, only: Mapping[str, str | None] |
     for index, entry in enumerate(readable.types):
         try:
             if entry.name in types:
-                raise Invalid("name", entry.name, "is listed twice")
+                raise Invalid("name", entry.name, "occurs twice")
             types[entry.name] = _readable_type(entry, readable.region)
         except Invalid as error:
             raise error.at(f"types[{index}]") from None

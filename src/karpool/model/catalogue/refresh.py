@@ -55,7 +55,7 @@ def read_prices(data: bytes) -> list[NewPrice]:
     try:
         return list(_prices_of(rows))
     except csv.Error as error:
-        raise Invalid(f"line {rows.line_num}", "", f"is no CSV: {error}") from None
+        raise Invalid(f"line {rows.line_num}", "", f"is not CSV: {error}") from None
 
 
 def _prices_of(rows: "csv.DictReader[str]") -> Iterator[NewPrice]:
@@ -80,7 +80,7 @@ def _prices_of(rows: "csv.DictReader[str]") -> Iterator[NewPrice]:
 
 def _prices_in(row: Mapping[str, str | None], line: str) -> Iterator[NewPrice]:
     if None in row.values() or None in row:
-        raise Invalid(line, "", "has not as many fields as line 1")
+        raise Invalid(line, "", "has another number of fields than line 1")
     currency = row.get("currency") or "USD"
     if currency != "USD":
         raise Invalid(f"{line}.currency", currency, "prices are in USD; convert them first")
@@ -115,7 +115,7 @@ def refreshed(catalogue: Catalogue, prices: Iterable[NewPrice]) -> tuple[Catalog
         if price.region == catalogue.region:
             by_type.setdefault(price.type, []).append(price)
     if not by_type:
-        raise Invalid("region", catalogue.region, "no line is about it; --region names another")
+        raise Invalid("region", catalogue.region, "does not occur in the file; choose another --region")
     changes: list[ChangedPrice] = []
     types = [
         _refreshed_type(instance_type, by_type.get(name, ()), catalogue, changes)

@@ -126,7 +126,7 @@ def read_contract(data: bytes) -> Contract:
             raise error.at(f"line {line_of(data, error.path)}") from None
         parent = error.path.removeprefix(WrittenContract.__name__)
         path = f"{parent}.{unknown[1]}".lstrip(".")
-        raise Invalid(f"line {line_of(data, path)}.{path}", unknown[1], "is no field of it") from None
+        raise Invalid(f"line {line_of(data, path)}.{path}", unknown[1], "is not a known field") from None
 
 
 def contract_from(document: dict[Any, Any]) -> Contract:
@@ -194,7 +194,7 @@ def _shared_by(names: Sequence[str]) -> frozenset[str]:
     for index, name in enumerate(names):
         _cluster_name(f"sharedBy[{index}]", name)
         if name in names[:index]:
-            raise Invalid(f"sharedBy[{index}]", name, "is named twice")
+            raise Invalid(f"sharedBy[{index}]", name, "occurs twice")
     return frozenset(names)
 
 
@@ -213,7 +213,7 @@ def _meeting_place(written: WrittenContract) -> MeetingPlace | None:
     if place is None:
         return None
     if not written.shared_by:
-        raise Invalid("sharedIn", place.namespace, "is where clusters of `sharedBy` meet: name them")
+        raise Invalid("sharedIn", place.namespace, "needs `sharedBy`, the list of clusters")
     if not CLUSTER_NAME.fullmatch(place.namespace):
         raise Invalid("sharedIn.namespace", place.namespace, "must be the name of a namespace")
     return MeetingPlace(place.namespace, place.kubeconfig, place.context)
@@ -293,7 +293,7 @@ def _commitment(entry: WrittenCommitment) -> Commitment:
         unit, amount = CommitmentUnit.MACHINES, _whole(entry.count)
     elif entry.cpus is not None and entry.count is None:
         if not entry.families:
-            raise Invalid("families", [], "CPUs are committed for families: name them")
+            raise Invalid("families", [], "is required: CPUs are committed for families")
         unit, amount = CommitmentUnit.CPUS, entry.cpus
     elif entry.count is not None and entry.cpus is None:
         if not entry.types:

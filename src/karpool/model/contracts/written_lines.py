@@ -28,7 +28,7 @@ def refuse_doubled(data: bytes) -> None:
                 if isinstance(key, yaml.ScalarNode):
                     if key.value in names:
                         line = key.start_mark.line + 1
-                        raise Invalid(f"line {line}.{key.value[:100]}", key.value[:100], "stands here twice")
+                        raise Invalid(f"line {line}.{key.value[:100]}", key.value[:100], "occurs twice")
                     names.add(key.value)
                 nodes.append(value)
 

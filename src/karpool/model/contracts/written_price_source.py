@@ -71,7 +71,7 @@ def _check_credentials(written: WrittenPriceSource) -> None:
         name = "passwordFile" if written.username else "username"
         raise Invalid(f"pricesFrom.{name}", "", "`username` and `passwordFile` go together")
     if ":" in written.username:
-        raise Invalid("pricesFrom.username", written.username, "must not hold a colon")
+        raise Invalid("pricesFrom.username", written.username, "must not contain a colon")
     if written.bearer_token_file and written.username:
         raise Invalid("pricesFrom.bearerTokenFile", written.bearer_token_file, "or `username`, not both")
     if written.ca_file and written.insecure_skip_verify:

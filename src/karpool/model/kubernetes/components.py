@@ -97,7 +97,7 @@ def _at_paths(obj: Object, paths: Sequence[TemplatePath]) -> list[WorkloadCompon
 
 def _walk(value: Any, steps: Sequence[str], path: str, name: str) -> Iterator[tuple[str, Object, str]]:
     if not isinstance(value, dict):
-        raise Invalid(path, value, "must be an object: pod templates were looked for in it")
+        raise Invalid(path, value, "must be an object: the path of pod templates leads through it")
     if not steps:
         yield name, value, path
         return
@@ -110,7 +110,7 @@ def _walk(value: Any, steps: Sequence[str], path: str, name: str) -> Iterator[tu
     key, chosen = (match[1], match[2]) if match else (step, "")
     below = f"{path}.{key}" if path else key
     if key not in value:
-        raise Invalid(below, None, "is missing: pod templates were looked for in it")
+        raise Invalid(below, None, "is missing: the path of pod templates leads through it")
     if not chosen:
         yield from _walk(value[key], rest, below, name)
         return

@@ -59,6 +59,6 @@ def emptiness_warning(pool: CompiledPool, hold_seconds: float) -> str | None:
     if seconds is None or seconds >= needed:
         return None
     return (
-        f"NodePool {pool.name}: consolidateAfter is {text}: a new node may be removed before its workload "
-        f"has arrived; set it to {needed:.0f}s or more"
+        f"NodePool {pool.name}: consolidateAfter is {text}: a new node may be removed before "
+        f"its workload starts; set it to {needed:.0f}s or more"
     )

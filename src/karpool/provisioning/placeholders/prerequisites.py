@@ -28,7 +28,9 @@ def priority_class_of(settings: SmartPodSettings) -> Object:
         "value": settings.priority,
         "globalDefault": False,
         "preemptionPolicy": "Never",
-        "description": "Placeholders that make an autoscaler add a node; they give way to every workload.",
+        "description": (
+            "Placeholders that make an autoscaler add a node; every workload has a higher priority."
+        ),
     }
 
 
@@ -36,9 +38,12 @@ def unsuitable(priority_class: PriorityClass) -> str | None:
     """Why placeholders must not have this class; None when they may."""
     subject = f"PriorityClass {priority_class.name}"
     if priority_class.preemption_policy != "Never":
-        return f"{subject}: preemptionPolicy must be Never, or placeholders evict workloads; delete the class"
+        return (
+            f"{subject}: preemptionPolicy must be Never, otherwise placeholders evict workloads; "
+            "delete the class"
+        )
     if priority_class.global_default:
-        return f"{subject}: globalDefault must be false, or every pod without a class gets it"
+        return f"{subject}: globalDefault must be false, otherwise every pod without a class gets it"
     if not PRIORITY_FLOOR < priority_class.value <= PRIORITY_CEILING:
         allowed = f"above {PRIORITY_FLOOR} and at most {PRIORITY_CEILING}"
         return f"{subject}: value {priority_class.value} must be {allowed}; delete the class"
@@ -67,11 +72,11 @@ async def _ensure(client: Client, resource: ApiResource, manifest: Object) -> st
         return ""  # who may not read it may still use it
     else:
         going = present["metadata"].get("deletionTimestamp") is not None
-        return f"{resource.kind} {name} is being deleted; wait until it is gone" if going else ""
+        return f"{resource.kind} {name} is being deleted; wait until it is deleted" if going else ""
     try:
         await client.create(resource, manifest)
     except AlreadyExists:
         return ""
     except Denied as error:
-        return f"{resource.kind} {name} does not exist and may not be created ({error}); create it"
+        return f"{resource.kind} {name} does not exist and cannot be created ({error}); create it"
     return ""

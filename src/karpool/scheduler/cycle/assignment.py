@@ -167,12 +167,12 @@ def _hand_out(
     result, first = _shared_out(chosen, task, replace(step, target=now, room=there))
     rest = step.target - now
     if not rest:
-        return result, replace(first, notes=(*first.notes, "on nodes that exist"))
+        return result, replace(first, notes=(*first.notes, "on existing nodes"))
     later = replace(step, target=rest, room=tuple(to_buy.items()), kept=result)
     whole, second = _bought(chosen, task, later)
     notes = (
-        f"on nodes that exist: {now}",
-        f"on nodes to be bought: {rest}, by {_weights_shown(second.weights)}",
+        f"on existing nodes: {now}",
+        f"on new nodes: {rest}, by {_weights_shown(second.weights)}",
         *first.notes,
         *second.notes,
     )

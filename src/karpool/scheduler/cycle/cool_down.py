@@ -52,7 +52,7 @@ def without_room(
 
 
 def _nothing(availability: ClusterAvailability, cooling_seconds: float) -> ClusterAvailability:
-    note = f"replicas were taken from here because they could not start; {cooling_seconds:.0f} s to go"
+    note = f"replicas were removed from here because they could not start; {cooling_seconds:.0f} s left"
     return ClusterAvailability(0, SOURCE, (*availability.parts, EstimatePart(SOURCE, 0, note)))
 
 

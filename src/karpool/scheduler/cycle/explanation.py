@@ -118,13 +118,13 @@ def _lines(decision: SchedulingDecision) -> Iterator[str]:
     yield ""
     yield f"{decision.reason}: {decision.message}"
     if decision.targets is None:
-        yield "result: the present one is kept"
+        yield "result: unchanged"
     elif not decision.targets:
         yield "result: no cluster"
     else:
         yield f"result: {decision.shown_targets}"
     if decision.missing:
-        yield f"{decision.missing} replicas have no place yet"
+        yield f"{decision.missing} replicas are not placed yet"
 
 
 def _attempt_lines(attempt: AffinityAttempt) -> Iterator[str]:
@@ -178,7 +178,7 @@ def _split(value: int, room: RoomParts) -> str:
     """What is there now, and what a scale-up would add, at which price."""
     existing = min(room.existing, value)
     more = value - existing
-    facts = f"{_amount(existing)} on nodes that exist, {_amount(more)} after a scale-up"
+    facts = f"{_amount(existing)} on existing nodes, {_amount(more)} after scale-up"
     if not more:
         return facts
     price = "price not known" if room.price_per_hour is None else f"{room.price_per_hour:.4g} USD/h each"

@@ -37,7 +37,7 @@ class InstalledPlugin:
             reason = self.plugin.filter(binding, cluster) or ""
             if isinstance(reason, str):
                 return reason[:_REASON_MAX]
-            problem: object = f"gave {type(reason).__name__} instead of text"
+            problem: object = f"returned {type(reason).__name__} instead of text"
         except Exception as error:
             problem = error
         _say_failed(self.name, cluster, problem)

@@ -52,13 +52,13 @@ def trigger(binding: Binding, deleting: Container[str], settings: SchedulingSett
             TriggerAction.SCHEDULE, "the number of replicas changed", ScheduleType.SCALE, mode
         )
     if mode is SchedulingMode.FRESH:
-        return ScheduleTrigger(TriggerAction.SCHEDULE, "a person asked for it", mode=mode)
+        return ScheduleTrigger(TriggerAction.SCHEDULE, "rescheduling was requested", mode=mode)
     if not binding.is_workload or binding.placement.is_duplicated:
         return ScheduleTrigger(TriggerAction.SCHEDULE, "it goes to every cluster that fits", mode=mode)
     if any(target.name in deleting for target in binding.targets):
         return ScheduleTrigger(TriggerAction.SCHEDULE, "a cluster of the result is being deleted", mode=mode)
     if binding.generation != binding.observed_generation:
-        return ScheduleTrigger(TriggerAction.OBSERVE, "nothing that matters changed")
+        return ScheduleTrigger(TriggerAction.OBSERVE, "nothing relevant changed")
     return ScheduleTrigger(TriggerAction.NOTHING, "nothing changed")
 
 

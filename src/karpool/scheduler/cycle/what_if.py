@@ -79,7 +79,7 @@ async def what_if_known(
         raise NotFound(
             f"{resource.kind} {key}",
             404,
-            message=f"there is no such binding; `{_LISTING[resource.kind]}` lists them",
+            message=f"the binding does not exist; `{_LISTING[resource.kind]}` lists all",
         )
     if version.binding is None:
         problem = version.problem or Invalid("spec", str(key), "cannot be read")

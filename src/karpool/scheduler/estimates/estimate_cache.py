@@ -74,7 +74,7 @@ class RoomSilence(Enum):
     """Why an estimator does not tell of new room."""
 
     NOT_OURS = "it has no such method"
-    UNREACHABLE = "nobody is there, or it is not ready"
+    UNREACHABLE = "it is not running, or not ready"
 
 
 @runtime_checkable
@@ -196,7 +196,7 @@ class EstimateCache:
         grown = self._ledger.grown(cluster.name) if self._ledger is not None else 0
         kept = None if fresh else self._kept(cluster.name, question)
         if kept is not None:
-            note = "as it said a moment ago, less what was promised since"
+            note = "its last answer, less what was promised since"
             return EstimatePart(ACCURATE, kept.value, note, is_kept=True, room=kept.parts)
         reply = await self._reply(cluster, question)
         key, now = (cluster.name, question.asked.body), self._clock.monotonic()
@@ -210,7 +210,7 @@ class EstimateCache:
         last = self._last.get(key)
         if last is None or last.grown != grown:
             return EstimatePart(ACCURATE, None, reply.note)
-        note = f"{reply.note}; its answer of {now - last.at:.0f} s ago stands"
+        note = f"{reply.note}; its answer of {now - last.at:.0f} s ago is used"
         return EstimatePart(ACCURATE, last.value, note, room=last.parts)
 
     async def verify(self, clusters: Callable[[str], MemberCluster | None]) -> Freed:

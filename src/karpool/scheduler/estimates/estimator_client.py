@@ -114,7 +114,7 @@ class EstimatorClient:
     ) -> EstimatorReply:
         """`about` names the object for the server's log. Never raises but for cancellation."""
         if not self.asks(cluster):
-            return EstimatorReply(None, "not asked: Pull mode")
+            return EstimatorReply(None, "not asked, because the cluster is in Pull mode")
         method = "MaxAvailableComponentSets" if asked.for_sets else "MaxAvailableReplicas"
         return await self._reply(cluster.name, method, asked.to(cluster.name, promises), asked.read, about)
 
@@ -143,7 +143,7 @@ class EstimatorClient:
     async def summary(self, cluster: MemberCluster) -> CapacitySummary:
         """What the cluster holds and could hold. Raises EstimatorUnreachable or EstimatorRefused."""
         if not self.asks(cluster):
-            raise EstimatorUnreachable("not asked: Pull mode")
+            raise EstimatorUnreachable("not asked, because the cluster is in Pull mode")
         member = self._member(cluster.name)
         request = summary_pb2.SummarizeRequest(cluster=cluster.name).SerializeToString()
         try:
@@ -203,7 +203,7 @@ class EstimatorClient:
             return EstimatorReply(None, "says that it cannot tell", answer.arrived)
         if answer.value < 0:
             log.warning("estimator returned an invalid answer", cluster=cluster, answer=answer.value)
-            return EstimatorReply(None, f"gave an impossible answer: {answer.value}", answer.arrived)
+            return EstimatorReply(None, f"returned an invalid answer: {answer.value}", answer.arrived)
         return EstimatorReply(answer.value, "", answer.arrived, parts=answer.parts)
 
     def _member(self, cluster: str) -> "_Estimator":

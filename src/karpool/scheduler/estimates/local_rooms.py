@@ -118,7 +118,7 @@ class LocalRooms:
     def why_asked(self, cluster: str) -> str:
         """Why its estimator is asked although rooms are followed; empty when nobody knows."""
         if self.state(cluster) is RoomState.LATE:
-            return f"its room was not heard of for {self.age_seconds(cluster):.0f} s"
+            return f"its room stream was silent for {self.age_seconds(cluster):.0f} s"
         return self._reasons.get(cluster, "")
 
     def followed(self, cluster: str) -> Iterable[WorkloadKey]:

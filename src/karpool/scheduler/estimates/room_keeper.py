@@ -104,14 +104,14 @@ class RoomKeeper:
             except NotFollowable as error:
                 reason, pause = str(error), _NOT_OURS_SECONDS
             except (EstimatorRefused, ModelError, TimeoutError) as error:
-                reason = str(error) or "nothing was heard"
+                reason = str(error) or "no update was received"
             except Exception as error:  # a mistake here must not end what is kept of the others
                 log.exception("room stream failed", cluster=cluster)
                 reason = f"{type(error).__name__}"
             self._rooms.cut(cluster, reason)
             failures = self._failures[cluster] = self._failures.get(cluster, 0) + 1
             level = log.info if pause == 0.0 and failures == 1 else log.debug
-            level("room is not followed; its estimator is asked", cluster=cluster, reason=reason)
+            level("no room stream; its estimator is asked", cluster=cluster, reason=reason)
             delay = pause or _BACKOFF_SECONDS[min(failures - 1, len(_BACKOFF_SECONDS) - 1)]
             await self._clock.sleep(delay)
 
@@ -120,14 +120,14 @@ class RoomKeeper:
         channel = await self._channels(cluster, anew=cluster in self._unreachable)
         open_stream = getattr(channel, "stream_stream", None)
         if open_stream is None:
-            raise NotFollowable("its estimator is reached without streams")
+            raise NotFollowable("its estimator is called without streams")
         call: _Call = open_stream(METHOD)()
         try:
             await _written(call, pb.FollowRequest(protocol=PROTOCOL))
             async with asyncio.timeout(_HELLO_SECONDS):
                 hello = await _read(call)
             if hello is None or not hello.HasField("hello") or hello.hello.protocol != PROTOCOL:
-                raise NotFollowable("its estimator speaks another version")
+                raise NotFollowable("its estimator has another protocol version")
             instance = hello.hello.instance[:64]
             carrier = self._streams.get(instance)
             if carrier is None:
@@ -293,4 +293,4 @@ def _stream_errors() -> Iterator[None]:
         with estimator_errors():
             yield
     except UnknownMethod:
-        raise NotFollowable("its estimator has no rooms to follow") from None
+        raise NotFollowable("its estimator has no room stream") from None

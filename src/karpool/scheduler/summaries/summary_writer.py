@@ -218,7 +218,7 @@ class ClusterSummaryWriter:
         try:
             return await self._source.summary(self._clusters[name])
         except UnknownMethod:
-            self._say(name, "its estimator is of another make, and knows of no nodes to come")
+            self._say(name, "its estimator is not Karpool's and does not count future nodes")
         except (EstimatorUnreachable, EstimatorRefused) as error:
             self._say(name, str(error))
         return None
@@ -232,7 +232,7 @@ class ClusterSummaryWriter:
             return True
         cause = "overwritten" if desired == written else "changed"
         if cause == "overwritten":
-            self._say(name, f"Karmada writes this field, too: start its controllers with {_MODELING_FLAG}")
+            self._say(name, f"Karmada writes this field too: start its controllers with {_MODELING_FLAG}")
         try:
             self._check()
             patch = desired.patch(cluster.summary)

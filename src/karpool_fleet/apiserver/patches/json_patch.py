@@ -204,7 +204,7 @@ def _existing(parent: Any, part: str) -> Any:
         return part
     if isinstance(parent, list):
         if part == "-":
-            raise _Misfit("'-' names the place after the last item, where there is nothing yet")
+            raise _Misfit("'-' is the position after the last item, which does not exist")
         return _index(part, len(parent) - 1)
     raise _Misfit(f"a {_kind(parent)} has no member {part[:100]!r}")
 

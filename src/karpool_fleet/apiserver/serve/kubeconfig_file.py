@@ -64,8 +64,8 @@ def write_kubeconfig(path: Path, clusters: Sequence[EmbeddedClusterEntry]) -> No
     try:
         if not _may_replace(path):
             raise ConfigError(
-                f"kubeconfig {path}: exists and holds more than embedded clusters; "
-                "name another file, or move this one away"
+                f"kubeconfig {path}: exists and contains other clusters; choose another file, or move "
+                "this one"
             )
         write_private(path, yaml.safe_dump(document, sort_keys=False).encode())
     except OSError as error:

@@ -83,7 +83,7 @@ def read_token(path: Path) -> str:
     except (OSError, UnicodeDecodeError):
         raise ConfigError(f"token file {path}: cannot be read as text; name a file with one token") from None
     if not token or not token.isprintable() or " " in token:
-        raise ConfigError(f"token file {path}: holds no token: one word without spaces is expected")
+        raise ConfigError(f"token file {path}: contains no token: one word without spaces is expected")
     return token
 
 

@@ -56,7 +56,7 @@ class Durability:
             await self._journal.flush_to(self._last)
         except JournalError as error:
             self._failure = error
-            raise internal(f"the change could not be made durable: {error}") from error
+            raise internal(f"the change could not be written to disk: {error}") from error
         if self._journal.size_bytes > self._compact_at and self._compacting is None:
             self._compacting = asyncio.get_running_loop().create_task(self._compact())
 

@@ -80,7 +80,7 @@ class JournalFile:
             if not path.exists():
                 write_snapshot(path, (), fsync=fsync)
             elif not path.is_file():  # a pipe would be waited for
-                raise JournalError(f"{path}: is no regular file; move it away, or use another data directory")
+                raise JournalError(f"{path}: is not a regular file; move it, or use another data directory")
             descriptor = os.open(path, os.O_RDWR)
         except OSError as error:
             raise _unusable(path, error) from error
