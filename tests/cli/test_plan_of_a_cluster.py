@@ -318,7 +318,7 @@ def test_names_are_not_broken_in_the_report(plan):
     ("flags", "said"),
     [
         (["--rate", "5"], "--rate: '5': must be nodes per time, like 5/1h"),
-        (["--maintenance-window", "nonsense"], "--maintenance-window: 'nonsense': must be a schedule"),
+        (["--maintenance-window", "nonsense"], "--maintenance-window: 'nonsense': must be a cron schedule"),
         (["--metrics-bind-address", "here"], "--metrics-bind-address: 'here': must be host:port"),
         (["--policy", "WhenEmpty", "--threshold", "1"], "--threshold is for --policy Balanced"),
     ],
