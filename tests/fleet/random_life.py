@@ -41,7 +41,7 @@ from karpool_fleet.karpenter import karpenter_components
 from karpool_fleet.karpenter.settings import KarpenterSettings
 from karpool_fleet.kube_controllers.node_lifecycle import node_lifecycle
 from karpool_fleet.kube_controllers.quota import enforce_quotas
-from karpool_fleet.kube_controllers.volumes import volumes
+from karpool_fleet.kube_controllers.volumes import VolumeController
 from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
 from karpool_fleet.kubelet.kubelet import kubelet
 from karpool_fleet.runtime.supervisor import Build
@@ -155,7 +155,7 @@ async def alive(seed: int, settings: KarpenterSettings | None = None) -> AsyncIt
             "kube-scheduler": kube_scheduler(),
             "kubelet": kubelet(cloud),
             "node-lifecycle": node_lifecycle(cloud),
-            "volumes": volumes(),
+            "volumes": VolumeController,
             **karpenter_components(cloud, settings),
         }
         for name, build in builds.items():

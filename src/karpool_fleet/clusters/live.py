@@ -43,8 +43,8 @@ from karpool_fleet.karpenter import karpenter_components
 from karpool_fleet.karpenter.settings import KarpenterSettings
 from karpool_fleet.kube_controllers.node_lifecycle import node_lifecycle
 from karpool_fleet.kube_controllers.quota import enforce_quotas
-from karpool_fleet.kube_controllers.resource_claims import resource_claims
-from karpool_fleet.kube_controllers.volumes import volumes
+from karpool_fleet.kube_controllers.resource_claims import ResourceClaimController
+from karpool_fleet.kube_controllers.volumes import VolumeController
 from karpool_fleet.kube_scheduler.scheduler import kube_scheduler
 from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
 from karpool_fleet.kubelet.kubelet import KubeletSettings, kubelet
@@ -109,8 +109,8 @@ class LiveCluster:
             cluster.add("kube-scheduler", kube_scheduler(scheduler))
             cluster.add("kubelet", kubelet(self.cloud, self._kubelet))
             cluster.add("node-lifecycle", node_lifecycle(self.cloud))
-            cluster.add("volumes", volumes())
-            cluster.add("resource-claims", resource_claims())
+            cluster.add("volumes", VolumeController)
+            cluster.add("resource-claims", ResourceClaimController)
             if self.spec.autoscaler == "karpenter":
                 settings = KarpenterSettings(consolidates=self.spec.consolidation)
                 for name, build in karpenter_components(self.cloud, settings).items():

@@ -79,7 +79,7 @@ def _between(fault: FaultSpec, cluster: EmbeddedCluster) -> Fault | None:
     if (h := fault.api_hang) is not None:
         return faults.hang(h.component, method=h.method, path=h.path, times=h.times)
     if (a := fault.lose_answers) is not None:
-        return faults.lose_answers(a.component, method=a.method or "WRITE", path=a.path, times=a.times)
+        return faults.lose_answers(a.component, method=a.method, path=a.path, times=a.times)
     if (c := fault.crash_at_write) is not None:
         return faults.crash_at_write(c.component, c.number, when=c.when)
     if (w := fault.lose_events) is not None:

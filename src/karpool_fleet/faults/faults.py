@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, TypedDict, Unpack
 
 import msgspec
 
@@ -70,6 +70,14 @@ class Fault:
         return True
 
 
+class HitRequests(TypedDict, total=False):
+    """Which requests of a component; all by default."""
+
+    method: str
+    path: str
+    times: int | None
+
+
 def is_write(request: HttpRequest) -> bool:
     return request.method in _WRITES
 
@@ -102,41 +110,24 @@ class Faults:
         component: str = EVERYONE,
         *,
         status: int,
-        method: str = "",
-        path: str = "",
-        times: int | None = None,
         retry_after: float | None = None,
+        **requests: Unpack[HitRequests],
     ) -> Fault:
         """Answer with an error before the server sees the request; status 0 is no answer at all."""
-        return _kept(self._errors, Fault(component, method, path, times, status, retry_after))
+        return _kept(self._errors, Fault(component, status=status, retry_after=retry_after, **requests))
 
-    def lose_answers(
-        self,
-        component: str = EVERYONE,
-        *,
-        method: str = "WRITE",
-        path: str = "",
-        times: int | None = None,
-    ) -> Fault:
-        """The server does what it was asked, and whoever asked sees the connection break."""
-        return _kept(self._unanswered, Fault(component, method, path, times))
+    def lose_answers(self, component: str = EVERYONE, **requests: Unpack[HitRequests]) -> Fault:
+        """The server does what it was asked, and whoever asked sees the connection break: of writes, where no
+        method is named."""
+        requests["method"] = requests.get("method") or "WRITE"
+        return _kept(self._unanswered, Fault(component, **requests))
 
-    def delay(
-        self,
-        component: str = EVERYONE,
-        *,
-        seconds: float,
-        method: str = "",
-        path: str = "",
-        times: int | None = None,
-    ) -> Fault:
-        return _kept(self._delays, Fault(component, method, path, times, seconds=seconds))
+    def delay(self, component: str = EVERYONE, *, seconds: float, **requests: Unpack[HitRequests]) -> Fault:
+        return _kept(self._delays, Fault(component, seconds=seconds, **requests))
 
-    def hang(
-        self, component: str = EVERYONE, *, method: str = "", path: str = "", times: int | None = None
-    ) -> Fault:
+    def hang(self, component: str = EVERYONE, **requests: Unpack[HitRequests]) -> Fault:
         """The request reaches nobody and is not answered until the fault ends."""
-        return _kept(self._hangs, Fault(component, method, path, times))
+        return _kept(self._hangs, Fault(component, **requests))
 
     def crash_at_write(self, component: str, number: int, *, when: str) -> Fault:
         """Die right before, or right after, the n-th write from now (1 is the next)."""

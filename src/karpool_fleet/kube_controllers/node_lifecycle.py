@@ -13,7 +13,6 @@ import asyncio
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from karpool.cluster.changes import ObjectChange
@@ -38,14 +37,12 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 PROVIDER = "embedded:///"  # what the ids of bought machines begin with
 
 
-@dataclass(frozen=True)
-class NodeLifecycleSettings:
-    grace_seconds: float = 40.0  # of silence, until a node counts as unreachable
-    default_toleration_seconds: float = 300.0  # of pods that do not say how long they stay
+GRACE_SECONDS = 40.0  # of silence, until a node counts as unreachable
+DEFAULT_TOLERATION_SECONDS = 300.0  # of pods that do not say how long they stay
 
 
-def node_lifecycle(cloud: Cloud | None, settings: NodeLifecycleSettings | None = None) -> Build:
-    return lambda context: NodeLifecycle(context, cloud, settings or NodeLifecycleSettings())
+def node_lifecycle(cloud: Cloud | None) -> Build:
+    return lambda context: NodeLifecycle(context, cloud)
 
 
 def taints_for(ready: str) -> tuple[Taint, ...]:
@@ -73,10 +70,9 @@ def stay_seconds(taints: Iterable[Taint], tolerations: Iterable[Toleration], def
 
 
 class NodeLifecycle:
-    def __init__(self, context: Context, cloud: Cloud | None, settings: NodeLifecycleSettings) -> None:
+    def __init__(self, context: Context, cloud: Cloud | None) -> None:
         self._context, self._client, self._clock = context, context.client, context.clock
         self._cloud = cloud
-        self._settings = settings
         self._nodes = context.informers.of(NODES, Node)
         self._pods = context.informers.of(PODS, Pod)
         self._node_queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
@@ -169,7 +165,7 @@ class NodeLifecycle:
             self._gone_at.pop(node.name, None)
         if node.name in self._heard:
             since.append(self._heard[node.name][1])
-        return _wait(min(since) + self._settings.grace_seconds - now) if since else None
+        return _wait(min(since) + GRACE_SECONDS - now) if since else None
 
     def _is_gone(self, node: Node) -> bool:
         bought = node.spec.provider_id.startswith(PROVIDER)
@@ -258,11 +254,11 @@ class NodeLifecycle:
         return None
 
     def _stay_left(self, pod: Pod, taints: Mapping[Taint, float]) -> float:
-        default = self._settings.default_toleration_seconds
         now = self._clock.monotonic()
         tolerations = pod.spec.tolerations or ()
         return min(
-            since + stay_seconds((taint,), tolerations, default) - now for taint, since in taints.items()
+            since + stay_seconds((taint,), tolerations, DEFAULT_TOLERATION_SECONDS) - now
+            for taint, since in taints.items()
         )
 
     def _event(self, node: Node, reason: str, message: str) -> None:

@@ -8,38 +8,28 @@ Pods are asked for by name, every few seconds for each claim that is in use: few
 watch all pods once more would cost every embedded cluster that has none.
 """
 
-import asyncio
 from contextlib import suppress
 from typing import Any
 
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import Conflict, NotFound
-from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import PODS, RESOURCECLAIMS, ObjectKey
 from karpool.model.kubernetes.pod import Pod
+from karpool_fleet.runtime.controller import QueueController
 from karpool_fleet.runtime.informers import Feed
-from karpool_fleet.runtime.supervisor import Build, Context
+from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import patch_version
 
 Object = dict[str, Any]
 LOOK_SECONDS = 5.0
 
 
-def resource_claims() -> Build:
-    return ResourceClaimController
-
-
-class ResourceClaimController:
+class ResourceClaimController(QueueController[ObjectKey]):
     def __init__(self, context: Context) -> None:
-        self._context, self._client = context, context.client
+        super().__init__(context)
         self._claims: Feed[Object] = context.informers.of(RESOURCECLAIMS)
-        self._queue: WorkQueue[ObjectKey] = WorkQueue(context.clock, chance=context.random.random)
-
-    async def run(self) -> None:
-        await self._context.informers.synced()
         self._claims.on_change(self._claim_changed)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._queue.run(self._reconcile))
 
     def _claim_changed(self, change: ObjectChange[Object]) -> None:
         if change.type != "DELETED":

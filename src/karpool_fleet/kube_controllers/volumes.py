@@ -11,7 +11,6 @@ New volumes are named after the uid of their claim, so that starting over finds 
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from karpool.cluster.changes import ObjectChange
@@ -36,9 +35,8 @@ from karpool.model.kubernetes.volumes import (
 from karpool.model.requirements import node_terms_of
 from karpool.packing.feasibility import matches_terms
 from karpool.packing.tables.node_table import node_row, table_of
-from karpool_fleet.cloud.delays import Delay, constant
 from karpool_fleet.runtime.informers import Feed
-from karpool_fleet.runtime.supervisor import Build, Context
+from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import delete_object, owner_reference, patch_version
 
 Object = dict[str, Any]
@@ -46,19 +44,12 @@ _FREE = ("", "Pending", "Available")
 _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 
 
-@dataclass(frozen=True)
-class VolumeSettings:
-    provision: Delay = field(default_factory=lambda: constant(3.0))
-
-
-def volumes(settings: VolumeSettings | None = None) -> Build:
-    return lambda context: VolumeController(context, settings or VolumeSettings())
+PROVISION_SECONDS = 3.0
 
 
 class VolumeController:
-    def __init__(self, context: Context, settings: VolumeSettings) -> None:
+    def __init__(self, context: Context) -> None:
         self._context, self._client, self._clock = context, context.client, context.clock
-        self._settings = settings
         self._claims: Feed[Object] = context.informers.of(PVCS)
         self._volumes: Feed[Object] = context.informers.of(PVS)
         self._classes: Feed[Object] = context.informers.of(STORAGECLASSES)
@@ -199,9 +190,7 @@ class VolumeController:
 
     def _left(self, uid: str) -> float:
         if uid not in self._ready_at:
-            self._ready_at[uid] = self._clock.monotonic() + self._settings.provision.draw(
-                self._context.random
-            )
+            self._ready_at[uid] = self._clock.monotonic() + PROVISION_SECONDS
         left = self._ready_at[uid] - self._clock.monotonic()
         return left if left > 1e-6 else 0.0  # times are sums of floats
 

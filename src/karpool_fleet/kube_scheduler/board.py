@@ -5,16 +5,14 @@ placement only the row that changed is asked about again. Columns may go below z
 here (a node that was overcommitted), so that what is taken can be given back exactly.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import fits
-from karpool.packing.dra.pod_claims import DraState
 from karpool.packing.tables.columns import Bools, Int32s, Int64s
-from karpool.packing.tables.node_table import SubsetNodeTable
-from karpool.packing.tables.room import BoundPodCounts, Room
+from karpool.packing.tables.room import BoundPodCounts, OverlaidRoom, Room, RoomSubset
 from karpool.packing.topology.topology import Topology
 
 
@@ -27,53 +25,9 @@ def _repels(shape: PodShape) -> bool:
     return bool(shape.anti_affinity)
 
 
-class RoomSubset(Room):
-    """Some rows of another snapshot, as they are now."""
-
-    def __init__(self, base: Room, rows: Sequence[int]) -> None:
-        self._rows: Int64s = np.array(rows, dtype=np.int64)
-        super().__init__(base.version, SubsetNodeTable(base.nodes, self._rows), base.shapes, base.namespaces)
-        self._base = base
-
-    @property
-    def resources(self) -> Collection[str]:
-        return self._base.resources
-
-    def _read_devices(self) -> None:
-        """Shares of devices are nothing to kube-scheduler."""
-
-    def _read_dra(self) -> DraState | None:
-        return self._base.dra
-
-    def _read_free(self, resource: str) -> Int64s:
-        return self._base.free(resource)[self._rows]
-
-    def _read_allocatable(self, resource: str) -> Int64s:
-        return self._base.allocatable(resource)[self._rows]
-
-    def _read_slots(self) -> Int64s:
-        return self._base.slots[self._rows]
-
-    def _read_bound(self) -> BoundPodCounts:
-        new_row = np.full(self._base.n, -1, dtype=np.int32)
-        new_row[self._rows] = np.arange(len(self._rows), dtype=np.int32)
-        whole = self._base.bound
-        nodes = new_row[whole.node]
-        kept = np.flatnonzero(nodes >= 0)
-        return BoundPodCounts(whole.shape[kept], nodes[kept], whole.count[kept])
-
-    def pods_on(self, row: int) -> Mapping[str, int]:
-        return self._base.pods_on(int(self._rows[row]))
-
-    @property
-    def pending(self) -> Mapping[str, int]:
-        return self._base.pending
-
-
-class PlacementBoard(Room):
+class PlacementBoard(OverlaidRoom):
     def __init__(self, base: Room) -> None:
-        super().__init__(base.version, base.nodes, base.shapes, base.namespaces)
-        self._base = base
+        super().__init__(base, base.nodes)
         self._free = {resource: base.free(resource).copy() for resource in base.resources}
         self.slots = base.slots.copy()
         self.placed: list[tuple[PodShape, int]] = []
@@ -82,21 +36,11 @@ class PlacementBoard(Room):
         self._topology: Topology | None = None
         self._topology_knows = 0
 
-    @property
-    def resources(self) -> Collection[str]:
-        return self._base.resources
-
     def _read_devices(self) -> None:
         """Shares of devices are nothing to kube-scheduler."""
 
-    def _read_dra(self) -> DraState | None:
-        return self._base.dra
-
     def _read_free(self, resource: str) -> Int64s:
         return self._base.free(resource)
-
-    def _read_allocatable(self, resource: str) -> Int64s:
-        return self._base.allocatable(resource)
 
     def _read_slots(self) -> Int64s:
         return self.slots
@@ -122,13 +66,6 @@ class PlacementBoard(Room):
     def bound(self) -> BoundPodCounts:
         """Not for keeps: it moves too."""
         return self._read_bound()
-
-    def pods_on(self, row: int) -> Mapping[str, int]:
-        return self._base.pods_on(row)
-
-    @property
-    def pending(self) -> Mapping[str, int]:
-        return self._base.pending
 
     # Moving
 

@@ -13,10 +13,11 @@ import numpy as np
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import fits
 from karpool.packing.tables.columns import Bools, Int64s
+from karpool.packing.tables.room import Room, RoomSubset
 from karpool.packing.topology.constraints import SpreadRule
 from karpool.packing.topology.topology import Topology
 from karpool_fleet.kube_scheduler import score_plugins
-from karpool_fleet.kube_scheduler.board import PlacementBoard, RoomSubset
+from karpool_fleet.kube_scheduler.board import PlacementBoard
 from karpool_fleet.kube_scheduler.messages import FilterVerdict
 from karpool_fleet.kube_scheduler.preferred_pod_affinity import PreferredPodAffinity, attracts
 from karpool_fleet.kube_scheduler.settings import KubeSchedulerSettings
@@ -97,7 +98,7 @@ class NodeChooser:
             opinion.seen = len(placed)
         return opinion
 
-    def _ask(self, nodes: PlacementBoard | RoomSubset, shape: PodShape) -> Int64s:
+    def _ask(self, nodes: Room, shape: PodShape) -> Int64s:
         return np.where(fits(nodes, shape) > 0, score_plugins.room_score(nodes, shape, self._settings), NEVER)
 
     # Preferences

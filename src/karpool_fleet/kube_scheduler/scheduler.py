@@ -24,8 +24,9 @@ from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import fits
+from karpool.packing.tables.room import RoomSubset
 from karpool_fleet.kube_scheduler import claims, messages
-from karpool_fleet.kube_scheduler.board import RoomSubset, has_rules
+from karpool_fleet.kube_scheduler.board import has_rules
 from karpool_fleet.kube_scheduler.cache import Happened, SchedulerCache
 from karpool_fleet.kube_scheduler.device_claims import DeviceClaims, DeviceDecision
 from karpool_fleet.kube_scheduler.node_choice import NodeChooser

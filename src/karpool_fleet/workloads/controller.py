@@ -8,7 +8,6 @@ looks and not a thousand.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from karpool.cluster.changes import ObjectChange
@@ -19,6 +18,7 @@ from karpool.kube.errors import AlreadyExists, ApiUnreachable, KubeError, NotFou
 from karpool.kube.event_recorder import EventType, ref
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import ApiResource, ObjectKey
+from karpool.model.kubernetes.pod import Pod
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import delete_object, patch_object
@@ -31,11 +31,8 @@ _NAME_DRAWS = 16
 BURST = 500  # creations or deletions in one look, as upstream
 
 
-@dataclass(frozen=True)
-class WorkloadSettings:
-    workers: int = 5
-    gather_seconds: float = 0.1  # how long events of pods may wait for others
-
+WORKERS = 5
+GATHER_SECONDS = 0.1  # how long events of pods may wait for others
 
 # Where a write by somebody else shows, as far as it matters to a controller.
 _FOREIGN = ("generation", "labels", "annotations", "deletionTimestamp", "ownerReferences", "finalizers")
@@ -92,12 +89,11 @@ class WorkloadController:
 
     resource: ApiResource
 
-    def __init__(self, context: Context, settings: WorkloadSettings) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
         self.client = context.client
         self.clock = context.clock
         self.random = context.random
-        self.settings = settings
         self.queue: WorkQueue[ObjectKey] = WorkQueue(context.clock, chance=context.random.random)
         self.selectors = Selectors()
         feed: Feed[Object] = context.informers.of(self.resource)
@@ -129,13 +125,13 @@ class WorkloadController:
         async with asyncio.TaskGroup() as group:
             for dependents in self.dependents:
                 group.create_task(dependents.verify())
-            await self.queue.run(self.reconcile, workers=self.settings.workers)
+            await self.queue.run(self.reconcile, workers=WORKERS)
 
     async def reconcile(self, key: ObjectKey) -> Requeue | None:
         raise NotImplementedError
 
     def on_dependent(self, key: ObjectKey, change: str) -> None:
-        self.queue.add_after(key, self.settings.gather_seconds)
+        self.queue.add_after(key, GATHER_SECONDS)
 
     def _on_change(self, change: ObjectChange[Object]) -> None:
         if change.type == "DELETED" or change.object is None:
@@ -201,12 +197,25 @@ class WorkloadController:
         else:
             dependents.forget(key_of(meta), meta.uid)
 
+    async def create_all(
+        self, obj: Object, works: Sequence[Callable[[], Awaitable[None]]]
+    ) -> KubeError | None:
+        """Create pods, and say what stopped that."""
+        error = await slow_start(works)
+        if error is not None:
+            self.record(obj, "Warning", "FailedCreate", f"Error creating: {error}")
+        return error
+
+    async def delete_pod(self, dependents: Dependents[Any], obj: Object, pod: Pod) -> None:
+        await self.delete_dependent(dependents, pod)
+        self.record(obj, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.name}")
+
     def record(self, obj: Object, event_type: EventType, reason: str, message: str) -> None:
         self.context.events.record(ref(self.resource, obj), event_type, reason, message)
 
 
-async def slow_start(works: Sequence[Callable[[], Awaitable[None]]]) -> tuple[int, KubeError | None]:
-    """Do 1, then 2, 4, 8, ... at a time; stop after a batch with a failure. How many, and the first error.
+async def slow_start(works: Sequence[Callable[[], Awaitable[None]]]) -> KubeError | None:
+    """Do 1, then 2, 4, 8, ... at a time; stop after a batch with a failure, and return the first.
 
     When the server refuses all of them, it is asked once and not five hundred times.
     """
@@ -214,14 +223,12 @@ async def slow_start(works: Sequence[Callable[[], Awaitable[None]]]) -> tuple[in
     while done < len(works):
         batch = works[done : done + size]
         results = await asyncio.gather(*(work() for work in batch), return_exceptions=True)
-        errors = [result for result in results if isinstance(result, BaseException)]
-        for error in errors:
-            if not isinstance(error, KubeError):
-                raise error
-        done += len(batch) - len(errors)
-        if errors:
-            first = errors[0]
-            assert isinstance(first, KubeError)
-            return done, first
+        refusals = [result for result in results if isinstance(result, KubeError)]
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, KubeError):
+                raise result
+        if refusals:
+            return refusals[0]
+        done += len(batch)
         size *= 2
-    return done, None
+    return None

@@ -19,7 +19,7 @@ from karpool.model.kubernetes.workload import daemon_tolerations
 from karpool.model.taints import Toleration
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import owner_reference
-from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings, slow_start
+from karpool_fleet.workloads.controller import GATHER_SECONDS, WorkloadController
 from karpool_fleet.workloads.daemon_places import NOWHERE, DaemonLedger, DaemonStanding, assess
 from karpool_fleet.workloads.dependents import Dependents
 from karpool_fleet.workloads.history import RevisionHistory, forget_old, remember
@@ -102,8 +102,8 @@ def _wire(toleration: Toleration) -> Object:
 class DaemonSetController(WorkloadController):
     resource = DAEMONSETS
 
-    def __init__(self, context: Context, settings: WorkloadSettings | None = None) -> None:
-        super().__init__(context, settings or WorkloadSettings())
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._pods = self.watch(PODS, Pod, group=target_of)
         self._revisions: Dependents[Object] = self.watch(CONTROLLERREVISIONS, dict)
         self._nodes = DaemonNodes(self._on_nodes)
@@ -114,7 +114,7 @@ class DaemonSetController(WorkloadController):
 
     def _on_nodes(self) -> None:
         for key in self.selectors.owners():
-            self.queue.add_after(key, self.settings.gather_seconds)
+            self.queue.add_after(key, GATHER_SECONDS)
 
     async def reconcile(self, key: ObjectKey) -> Requeue | None:
         obj = self.owners.get(key)
@@ -135,7 +135,7 @@ class DaemonSetController(WorkloadController):
         limit = most_unavailable(obj["spec"], ledger.counts["desired"])
         if limit is not None and ledger.outdated:
             for pod in ledger.replaceable(limit):
-                await self._delete(obj, pod)
+                await self.delete_pod(self._pods, obj, pod)
         ledger.dirty.clear()  # only now: what failed above is looked at again
         self._assess(key, obj, history, ledger)
         await self.write_status(obj, status_of(obj, ledger))
@@ -179,13 +179,12 @@ class DaemonSetController(WorkloadController):
         for node in {**ledger.dirty, **ledger.failed}:
             place = ledger.places.get(node, NOWHERE)
             for pod in place.delete:
-                await self._delete(obj, pod)
+                await self.delete_pod(self._pods, obj, pod)
             waits += [wait for pod in place.failed if (wait := await self._clear(obj, pod)) is not None]
             if place.create:
                 missing.append(node)
-        _, error = await slow_start([partial(self._create, obj, history, node) for node in missing])
-        if error is not None:
-            self.record(obj, "Warning", "FailedCreate", f"Error creating: {error}")
+        works = [partial(self._create, obj, history, node) for node in missing]
+        if (error := await self.create_all(obj, works)) is not None:
             raise error
         return min(waits, default=None)
 
@@ -200,10 +199,6 @@ class DaemonSetController(WorkloadController):
 
         await self.create_pod(self._pods, obj, meta["name"], build)
 
-    async def _delete(self, obj: Object, pod: Pod) -> None:
-        await self.delete_dependent(self._pods, pod)
-        self.record(obj, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.name}")
-
     async def _clear(self, obj: Object, pod: Pod) -> float | None:
         """Delete a pod that has ended, so that another comes; each time on a node after a longer wait."""
         place = (obj["metadata"]["uid"], target_of(pod))
@@ -217,7 +212,7 @@ class DaemonSetController(WorkloadController):
             return wait
         del self._due[pod.metadata.uid]
         self.record(obj, "Warning", "FailedDaemonPod", f"Found failed daemon pod {pod.name}; replacing it")
-        await self._delete(obj, pod)
+        await self.delete_pod(self._pods, obj, pod)
         return None
 
 

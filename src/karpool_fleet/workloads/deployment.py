@@ -16,7 +16,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import owner_reference, patch_object, patch_version
 from karpool_fleet.workloads import progress
-from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings
+from karpool_fleet.workloads.controller import WorkloadController
 from karpool_fleet.workloads.dependents import controller_of, meta_of
 from karpool_fleet.workloads.ownership import claim
 from karpool_fleet.workloads.replicaset_pods import SetPods
@@ -116,8 +116,8 @@ def annotations_of(obj: Object, held: Object, revision: int, bounds: Bounds | No
 class DeploymentController(WorkloadController):
     resource = DEPLOYMENTS
 
-    def __init__(self, context: Context, settings: WorkloadSettings | None = None) -> None:
-        super().__init__(context, settings or WorkloadSettings())
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._sets = self.watch(REPLICASETS, dict)
         self._set_pods = SetPods(self._on_empty_set)
         context.informers.of(PODS, Pod).on_change(self._set_pods.on_change)

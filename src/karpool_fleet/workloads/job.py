@@ -17,7 +17,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import delete_object, owner_reference, patch_object, patch_version
-from karpool_fleet.workloads.controller import BURST, WorkloadController, WorkloadSettings, slow_start
+from karpool_fleet.workloads.controller import BURST, GATHER_SECONDS, WorkloadController, slow_start
 from karpool_fleet.workloads.dependents import controller_of, key_of
 from karpool_fleet.workloads.job_rules import (
     FINALIZER,
@@ -60,8 +60,8 @@ def decided(obj: Object) -> JobVerdict | None:
 class JobController(WorkloadController):
     resource = JOBS
 
-    def __init__(self, context: Context, settings: WorkloadSettings | None = None) -> None:
-        super().__init__(context, settings or WorkloadSettings())
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._left: dict[ObjectKey, dict[str, None]] = {}  # uids of Jobs that had held pods, by key
         self._strays: dict[
             ObjectKey, dict[ObjectKey, None]
@@ -130,10 +130,7 @@ class JobController(WorkloadController):
             works = [
                 partial(self._create_one, obj, index) for index in free_indexes(obj["spec"], count, many)
             ]
-        _, error = await slow_start(works)
-        if error is not None:
-            self.record(obj, "Warning", "FailedCreate", f"Error creating: {error}")
-        return error
+        return await self.create_all(obj, works)
 
     async def _create_one(self, obj: Object, index: int | None) -> None:
         meta = obj["metadata"]
@@ -151,12 +148,7 @@ class JobController(WorkloadController):
         await self.create_pod(self._pods, obj, base, build)
 
     async def _remove(self, obj: Object, pods: Sequence[Pod]) -> KubeError | None:
-        async def delete(pod: Pod) -> None:
-            await self.delete_dependent(self._pods, pod)
-            self.record(obj, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.name}")
-
-        _, error = await slow_start([partial(delete, pod) for pod in pods])
-        return error
+        return await slow_start([partial(self.delete_pod, self._pods, obj, pod) for pod in pods])
 
     async def _release(self, pods: Sequence[Pod]) -> None:
         """Take our finalizer off pods whose end is noted, or no longer matters."""
@@ -232,7 +224,7 @@ class JobController(WorkloadController):
         if controller is None:
             stray = ObjectKey(change.key.namespace, "")
             self._strays.setdefault(stray, {})[change.key] = None
-            self.queue.add_after(stray, self.settings.gather_seconds)
+            self.queue.add_after(stray, GATHER_SECONDS)
         elif controller.kind == JOBS.kind:
             self._left.setdefault(ObjectKey(change.key.namespace, controller.name), {})[controller.uid] = None
 

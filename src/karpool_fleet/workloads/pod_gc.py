@@ -5,31 +5,26 @@ asked once more before anything is deleted. Pods that had not ended are marked a
 failed by a disruption, as upstream does, so that owners see why.
 """
 
-from dataclasses import dataclass
+import asyncio
 
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import NotFound
-from karpool.kube.work_queue import Requeue, WorkQueue
+from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import NODES, PODS, ObjectKey
 from karpool.model.kubernetes.node import Node
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.times import rfc3339
+from karpool_fleet.runtime.controller import QueueController
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.watched_cluster import PodsByNode
 from karpool_fleet.runtime.writes import delete_object, patch_object
 
-
-@dataclass(frozen=True)
-class PodGCSettings:
-    quarantine_seconds: float = 40.0  # how long a node must be gone
+QUARANTINE_SECONDS = 40.0  # how long a node must be gone
 
 
-class PodGC:
-    def __init__(self, context: Context, settings: PodGCSettings | None = None) -> None:
-        self._client, self._clock = context.client, context.clock
-        self._settings = settings or PodGCSettings()
-        self._synced = context.informers.synced
-        self._queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
+class PodGC(QueueController[str]):
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._pods_by_node = PodsByNode()
         self._gone_since: dict[str, float] = {}
         self._nodes = context.informers.of(NODES, Node)
@@ -37,11 +32,10 @@ class PodGC:
         self._nodes.on_change(self._on_node)
         self._pods.on_change(self._on_pod)
 
-    async def run(self) -> None:
-        await self._synced()
+    async def _work(self, group: asyncio.TaskGroup) -> None:
         for node in self._pods_by_node.nodes():
             self._suspect(node)
-        await self._queue.run(self._reconcile)
+        await super()._work(group)
 
     def _on_node(self, change: ObjectChange[Node]) -> None:
         if change.type == "DELETED":
@@ -57,14 +51,14 @@ class PodGC:
         if ObjectKey("", node) in self._nodes or not self._pods_by_node.on(node):
             return
         self._gone_since.setdefault(node, self._clock.monotonic())
-        self._queue.add_after(node, self._settings.quarantine_seconds)
+        self._queue.add_after(node, QUARANTINE_SECONDS)
 
     async def _reconcile(self, node: str) -> Requeue | None:
         since = self._gone_since.get(node)
         if since is None or ObjectKey("", node) in self._nodes or not self._pods_by_node.on(node):
             self._gone_since.pop(node, None)
             return None
-        wait = since + self._settings.quarantine_seconds - self._clock.monotonic()
+        wait = since + QUARANTINE_SECONDS - self._clock.monotonic()
         if wait > 0:
             return Requeue(wait)
         if await self._exists(node):

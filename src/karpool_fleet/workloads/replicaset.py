@@ -18,7 +18,7 @@ from karpool.model.kubernetes.pod_disruption import is_active
 from karpool.model.kubernetes.times import rfc3339
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import owner_reference
-from karpool_fleet.workloads.controller import BURST, WorkloadController, WorkloadSettings, slow_start
+from karpool_fleet.workloads.controller import BURST, WorkloadController, slow_start
 from karpool_fleet.workloads.ownership import claim
 from karpool_fleet.workloads.pods import (
     available_in,
@@ -58,9 +58,9 @@ def status_of(obj: Object, pods: Sequence[Pod], failure: Object | None, now: flo
 class ReplicaSetController(WorkloadController):
     resource = REPLICASETS
 
-    def __init__(self, context: Context, settings: WorkloadSettings | None = None) -> None:
+    def __init__(self, context: Context) -> None:
         self._siblings: dict[str, dict[ObjectKey, str]] = {}  # by uid of their controller
-        super().__init__(context, settings or WorkloadSettings())
+        super().__init__(context)
         self._pods = self.watch(PODS, Pod)
 
     async def reconcile(self, key: ObjectKey) -> Requeue | None:
@@ -97,19 +97,12 @@ class ReplicaSetController(WorkloadController):
             return new_pod(obj["spec"]["template"], reference, meta["namespace"], name, generate_name=prefix)
 
         create = partial(self.create_pod, self._pods, obj, meta["name"], build)
-        _, error = await slow_start([create] * count)
-        if error is not None:
-            self.record(obj, "Warning", "FailedCreate", f"Error creating: {error}")
-        return error
+        return await self.create_all(obj, [create] * count)
 
     async def _delete(self, obj: Object, active: Sequence[Pod], count: int) -> KubeError | None:
         going = removal_order(active, self._related(obj), self.clock.now())[:count]
 
-        async def delete(pod: Pod) -> None:
-            await self.delete_dependent(self._pods, pod)
-            self.record(obj, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.name}")
-
-        _, error = await slow_start([partial(delete, pod) for pod in going])
+        error = await slow_start([partial(self.delete_pod, self._pods, obj, pod) for pod in going])
         if error is not None:
             self.record(obj, "Warning", "FailedDelete", f"Error deleting: {error}")
         return error

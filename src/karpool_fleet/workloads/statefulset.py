@@ -16,7 +16,7 @@ from karpool.model.kubernetes.pod import Pod
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import owner_reference
-from karpool_fleet.workloads.controller import WorkloadController, WorkloadSettings
+from karpool_fleet.workloads.controller import WorkloadController
 from karpool_fleet.workloads.dependents import Dependents
 from karpool_fleet.workloads.history import RevisionHistory, forget_old, hash_of, remember
 from karpool_fleet.workloads.ownership import claim
@@ -181,8 +181,8 @@ def claim_name(template: Object, pod: str) -> str:
 class StatefulSetController(WorkloadController):
     resource = STATEFULSETS
 
-    def __init__(self, context: Context, settings: WorkloadSettings | None = None) -> None:
-        super().__init__(context, settings or WorkloadSettings())
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._pods = self.watch(PODS, Pod)
         self._revisions: Dependents[Object] = self.watch(CONTROLLERREVISIONS, dict)
         self._claims: Feed[Object] = context.informers.of(PVCS)

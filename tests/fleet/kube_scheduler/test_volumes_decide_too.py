@@ -6,7 +6,7 @@ import pytest
 
 from karpool.model.kubernetes.api_resources import NODES, PVCS, PVS, STORAGECLASSES
 from karpool.model.kubernetes.volumes import SELECTED_NODE
-from karpool_fleet.kube_controllers.volumes import volumes
+from karpool_fleet.kube_controllers.volumes import VolumeController
 from tests.fleet.kube_scheduler.acting import Stage, play, settle
 
 LATER = "WaitForFirstConsumer"
@@ -48,7 +48,7 @@ async def read_claim(stage: Stage, name: str) -> dict[str, Any]:
 
 def test_a_claim_that_waits_gets_its_volume_in_the_zone_of_the_chosen_node() -> None:
     async def story(stage: Stage) -> None:
-        stage.cluster.add("volumes", volumes())
+        stage.cluster.add("volumes", VolumeController)
         for zone in "ab":
             await stage.node(f"n-{zone}", zone=zone)
         await storage_class(stage, "later")
@@ -86,7 +86,7 @@ def test_a_pod_waits_for_claims_and_says_so() -> None:
         await claim(stage, "data", "now")
         await settle()
         seen.append((await stage.scheduled("db")).message or "")
-        stage.cluster.add("volumes", volumes())
+        stage.cluster.add("volumes", VolumeController)
         await settle(30)
         assert await stage.where() == {"db": "n1"}
         return seen
@@ -98,7 +98,7 @@ def test_a_pod_waits_for_claims_and_says_so() -> None:
 
 def test_a_volume_that_exists_is_used_where_it_is() -> None:
     async def story(stage: Stage) -> tuple[dict[str, str], str]:
-        stage.cluster.add("volumes", volumes())
+        stage.cluster.add("volumes", VolumeController)
         for zone in "abc":
             await stage.node(f"n-{zone}", zone=zone)
         await storage_class(stage, "local", provisioner="kubernetes.io/no-provisioner")
@@ -113,7 +113,7 @@ def test_a_volume_that_exists_is_used_where_it_is() -> None:
 
 def test_a_volume_elsewhere_keeps_the_pod_off_and_is_named_as_the_reason() -> None:
     async def story(stage: Stage) -> str:
-        stage.cluster.add("volumes", volumes())
+        stage.cluster.add("volumes", VolumeController)
         await stage.node("n-a", zone="a")
         await storage_class(stage, "now", mode="Immediate", provisioner="kubernetes.io/no-provisioner")
         await volume(stage, "disk-b", "now", "b")
@@ -129,7 +129,7 @@ def test_a_volume_elsewhere_keeps_the_pod_off_and_is_named_as_the_reason() -> No
 
 def test_a_claim_and_its_volume_go_with_an_ephemeral_volumes_pod() -> None:
     async def story(stage: Stage) -> tuple[str, list[Any], list[Any]]:
-        stage.cluster.add("volumes", volumes())
+        stage.cluster.add("volumes", VolumeController)
         await stage.node("n1")
         await storage_class(stage, "later")
         spec = {
@@ -153,7 +153,7 @@ def test_a_claim_and_its_volume_go_with_an_ephemeral_volumes_pod() -> None:
 @pytest.mark.parametrize("number", range(1, 6))
 def test_killed_at_any_write_the_pod_ends_with_one_volume(component: str, number: int) -> None:
     async def story(stage: Stage) -> tuple[str, int]:
-        stage.cluster.add("volumes", volumes())
+        stage.cluster.add("volumes", VolumeController)
         stage.cluster.faults.crash_at_write(component, number, when="after")
         await stage.node("n1")
         await storage_class(stage, "later")
@@ -194,7 +194,7 @@ def test_a_node_that_goes_before_the_volume_is_made_is_chosen_no_more() -> None:
         await settle(5)
         assert (await read_claim(stage, "data"))["metadata"]["annotations"][SELECTED_NODE] == "n1"
         await stage.client.delete(NODES, "n1")
-        stage.cluster.add("volumes", volumes())
+        stage.cluster.add("volumes", VolumeController)
         await settle(30)
         assert SELECTED_NODE not in (await read_claim(stage, "data"))["metadata"].get("annotations", {})
         await stage.node("n2", zone="b")

@@ -201,7 +201,11 @@ class Room(ABC):
     def without(self, names: Iterable[str]) -> "Room":
         """As if these nodes, and the pods on them, were gone. Unknown names change nothing."""
         gone = {row for row in map(self.find, names) if row is not None}
-        return ReducedRoom(self, gone) if gone else self
+        if not gone:
+            return self
+        stays = np.ones(self.n, dtype=np.bool_)
+        stays[list(gone)] = False
+        return RoomSubset(self, np.flatnonzero(stays))
 
 
 class StoredRoom(Room):
@@ -292,7 +296,7 @@ def snapshot_of(
     return nothing.plus(rows)
 
 
-class _OverlaidRoom(Room):
+class OverlaidRoom(Room):
     """Another room, but for what a subclass says. What drivers hold stays held, wherever pods go."""
 
     def __init__(self, base: Room, nodes: NodeTable) -> None:
@@ -323,7 +327,7 @@ class _OverlaidRoom(Room):
         return self._base.pending
 
 
-class ReservedRoom(_OverlaidRoom):
+class ReservedRoom(OverlaidRoom):
     def __init__(self, base: Room, placements: Sequence[PodPlacement]) -> None:
         super().__init__(base, base.nodes)
         self._placements = placements
@@ -421,7 +425,7 @@ def _interned(shapes: ShapeTable, placements: Iterable[PodPlacement]) -> list[in
     return ids
 
 
-class ExtendedRoom(_OverlaidRoom):
+class ExtendedRoom(OverlaidRoom):
     """A node that is still to come has no slices, and so no devices of drivers that anybody knows of."""
 
     def __init__(self, base: Room, rows: Sequence[NodeRow]) -> None:
@@ -472,11 +476,11 @@ class ExtendedRoom(_OverlaidRoom):
         return self._base.pods_on(row) if row < self._base.n else {}
 
 
-class ReducedRoom(_OverlaidRoom):
-    def __init__(self, base: Room, gone: Collection[int]) -> None:
-        stays = np.ones(base.n, dtype=np.bool_)
-        stays[list(gone)] = False
-        self._keep: Int64s = np.flatnonzero(stays)
+class RoomSubset(OverlaidRoom):
+    """Some rows of another room, in this order."""
+
+    def __init__(self, base: Room, rows: Int64s | Sequence[int]) -> None:
+        self._keep: Int64s = np.asarray(rows, dtype=np.int64)
         super().__init__(base, SubsetNodeTable(base.nodes, self._keep))
 
     @cached_property

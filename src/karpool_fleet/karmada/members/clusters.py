@@ -19,7 +19,6 @@ from karpool.model.kubernetes.api_resources import (
 )
 from karpool.model.kubernetes.times import rfc3339
 from karpool.model.taints import NO_EXECUTE, NO_SCHEDULE
-from karpool_fleet.karmada.controller import KarmadaController
 from karpool_fleet.karmada.propagation.bindings import BindingFeeds
 from karpool_fleet.karmada.propagation.names import (
     CLUSTER_FINALIZER,
@@ -31,6 +30,7 @@ from karpool_fleet.karmada.propagation.names import (
     Object,
     execution_space,
 )
+from karpool_fleet.runtime.controller import QueueController
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import patch_version
@@ -69,7 +69,7 @@ def _pair(taint: Object) -> tuple[str, str]:
     return taint["key"], taint["effect"]
 
 
-class ClusterController(KarmadaController[str]):
+class ClusterController(QueueController[str]):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._clusters: Feed[Object] = context.informers.of(CLUSTERS)

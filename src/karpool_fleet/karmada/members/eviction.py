@@ -13,10 +13,10 @@ from karpool.cluster.changes import ObjectChange
 from karpool.kube.errors import NotFound
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
-from karpool_fleet.karmada.controller import KarmadaController
 from karpool_fleet.karmada.propagation.bindings import BindingFeeds, BindingRef, ref_of
 from karpool_fleet.karmada.propagation.names import Object
 from karpool_fleet.karmada.status.resource_interpreter import HEALTHY
+from karpool_fleet.runtime.controller import QueueController
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import patch_version
 
@@ -57,7 +57,7 @@ def _all_healthy(clusters: Sequence[Object], items: Sequence[Object]) -> bool:
     return all(health.get(cluster["name"]) == HEALTHY for cluster in clusters)
 
 
-class GracefulEvictionController(KarmadaController[BindingRef]):
+class GracefulEvictionController(QueueController[BindingRef]):
     def __init__(self, context: Context, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         super().__init__(context)
         self._timeout = timeout_seconds

@@ -17,8 +17,8 @@ from karpool.kube.errors import AlreadyExists, NotFound
 from karpool.kube.watch.informer import Informer
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.api_resources import CLUSTERS, ApiResource, ListOptions, ObjectKey
-from karpool_fleet.karmada.controller import looking_again
 from karpool_fleet.karmada.propagation.names import MANAGED, Object
+from karpool_fleet.runtime.controller import looking_again
 from karpool_fleet.runtime.informers import EachChange
 from karpool_fleet.runtime.supervisor import Context
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from karpool.cluster.changes import ObjectChange
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, NAMESPACES, WORKS, ObjectKey
-from karpool_fleet.karmada.controller import KarmadaController
 from karpool_fleet.karmada.propagation.names import (
     CONFLICT_RESOLUTION,
     WORK_FINALIZER,
@@ -20,6 +19,7 @@ from karpool_fleet.karmada.propagation.names import (
     is_reserved,
 )
 from karpool_fleet.karmada.propagation.works import marked_manifest, plain_manifest, write_work
+from karpool_fleet.runtime.controller import QueueController
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import owner_reference
@@ -49,7 +49,7 @@ def namespace_work(namespace: Object, cluster: str) -> Object:
     }
 
 
-class NamespaceSyncController(KarmadaController[_Pair]):
+class NamespaceSyncController(QueueController[_Pair]):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._namespaces: Feed[Object] = context.informers.of(NAMESPACES)

@@ -19,9 +19,9 @@ from karpool.model.kubernetes.api_resources import CLUSTERS, ObjectKey
 from karpool.model.kubernetes.meta import decode
 from karpool.model.kubernetes.times import parse_rfc3339
 from karpool.model.taints import NO_EXECUTE, Taint, Toleration
-from karpool_fleet.karmada.controller import KarmadaController
 from karpool_fleet.karmada.propagation.bindings import BindingFeeds, BindingRef, evict
 from karpool_fleet.karmada.propagation.names import APPLIED_PLACEMENT, Object
+from karpool_fleet.runtime.controller import QueueController
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import patch_version
@@ -80,7 +80,7 @@ class _Case(NamedTuple):
     cluster: str
 
 
-class TaintManager(KarmadaController[_Case]):
+class TaintManager(QueueController[_Case]):
     """Upstream has it off until asked for; here a NoExecute taint means what it says."""
 
     workers = 3

@@ -12,7 +12,6 @@ from karpool.kube.errors import Conflict, NotFound
 from karpool.kube.event_recorder import ref as event_ref
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ListOptions, ObjectKey
-from karpool_fleet.karmada.controller import KarmadaController
 from karpool_fleet.karmada.members.members import MemberKinds
 from karpool_fleet.karmada.propagation.bindings import (
     BindingFeeds,
@@ -31,6 +30,7 @@ from karpool_fleet.karmada.propagation.names import (
 )
 from karpool_fleet.karmada.propagation.overrides import BadOverride, means, override
 from karpool_fleet.karmada.propagation.works import manifests, new_work, write_work
+from karpool_fleet.runtime.controller import QueueController
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import delete_object, patch_version
@@ -66,7 +66,7 @@ class WorksByBinding:
         return [work for work in works if work is not None]
 
 
-class BindingController(KarmadaController[BindingRef]):
+class BindingController(QueueController[BindingRef]):
     workers = 5
 
     def __init__(self, context: Context) -> None:

@@ -18,7 +18,6 @@ from karpool.model.kubernetes.api_resources import (
     PROPAGATIONPOLICIES,
     ObjectKey,
 )
-from karpool_fleet.karmada.controller import KarmadaController
 from karpool_fleet.karmada.propagation.bindings import (
     BindingFeeds,
     BindingRef,
@@ -44,6 +43,7 @@ from karpool_fleet.karmada.propagation.templates import (
     key_in,
     same_specification,
 )
+from karpool_fleet.runtime.controller import QueueController
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import patch_object, patch_version
@@ -59,7 +59,7 @@ class _Policy(NamedTuple):
     name: str
 
 
-class ResourceDetector(KarmadaController[TemplateKey | _Policy]):
+class ResourceDetector(QueueController[TemplateKey | _Policy]):
     workers = 5
 
     def __init__(self, context: Context) -> None:

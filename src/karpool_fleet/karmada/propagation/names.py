@@ -54,6 +54,8 @@ NOT_READY = names.NOT_READY
 UNREACHABLE = names.UNREACHABLE
 TERMINATING = names.TERMINATING
 
+GATHER_SECONDS = 0.1  # how long reports of members may wait for others
+
 SYSTEM_NAMESPACE = "karmada-system"
 LEASE_NAMESPACE = "karmada-cluster"
 _SPACE = "karmada-es-"

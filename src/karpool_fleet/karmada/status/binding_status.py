@@ -12,10 +12,9 @@ from karpool.kube.api.conditions import changed_fields, condition_of, upsert_con
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import WORKS
 from karpool.model.kubernetes.times import rfc3339
-from karpool_fleet.karmada.controller import GATHER_SECONDS, KarmadaController
 from karpool_fleet.karmada.propagation.binding_controller import WorksByBinding
 from karpool_fleet.karmada.propagation.bindings import BindingFeeds, BindingRef, ref_of, targets_of
-from karpool_fleet.karmada.propagation.names import Object, cluster_of
+from karpool_fleet.karmada.propagation.names import GATHER_SECONDS, Object, cluster_of
 from karpool_fleet.karmada.propagation.templates import (
     TemplateKey,
     WatchedTemplates,
@@ -23,6 +22,7 @@ from karpool_fleet.karmada.propagation.templates import (
     same_specification,
 )
 from karpool_fleet.karmada.status import resource_interpreter
+from karpool_fleet.runtime.controller import QueueController
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import patch_object, patch_version
@@ -62,7 +62,7 @@ def is_fully_applied(spec: Object, items: Sequence[Object]) -> bool:
     return bool(names) and names <= there
 
 
-class BindingStatusController(KarmadaController[BindingRef]):
+class BindingStatusController(QueueController[BindingRef]):
     workers = 5
 
     def __init__(self, context: Context) -> None:

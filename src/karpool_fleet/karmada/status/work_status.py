@@ -11,9 +11,15 @@ from karpool.cluster.changes import ObjectChange
 from karpool.kube.api.conditions import condition_of
 from karpool.kube.work_queue import Requeue
 from karpool.model.kubernetes.api_resources import CLUSTERS, WORKS, ApiResource, ObjectKey
-from karpool_fleet.karmada.controller import GATHER_SECONDS
 from karpool_fleet.karmada.members.members import JoinedMember, MemberController, MemberInformers
-from karpool_fleet.karmada.propagation.names import WORK_ID, WORK_NAME, WORK_NAMESPACE, Object, cluster_of
+from karpool_fleet.karmada.propagation.names import (
+    GATHER_SECONDS,
+    WORK_ID,
+    WORK_NAME,
+    WORK_NAMESPACE,
+    Object,
+    cluster_of,
+)
 from karpool_fleet.karmada.status import resource_interpreter
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context

@@ -11,7 +11,6 @@ from typing import Any
 
 import structlog
 
-from karpool.kube.errors import Conflict
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model import durations
 from karpool.model.errors import Invalid
@@ -28,7 +27,6 @@ from karpool_fleet.karpenter.lifecycle.conditions import (
     FALSE,
     INITIALIZED,
     LAUNCHED,
-    OF_CLAIM,
     REGISTERED,
     TRUE,
     UNKNOWN,
@@ -36,10 +34,10 @@ from karpool_fleet.karpenter.lifecycle.conditions import (
 )
 from karpool_fleet.karpenter.provisioning.machines import LaunchFailed, OutOfStock
 from karpool_fleet.karpenter.shared import Shared
-from karpool_fleet.karpenter.termination.claim_finalizer import ClaimFinalizer
+from karpool_fleet.karpenter.termination.claim_finalizer import ClaimFinalizer, claim_conditions
+from karpool_fleet.runtime.controller import looking_again
 
 log = structlog.get_logger(__name__)
-_CONFLICT_SECONDS = 0.05
 _LAUNCH_RETRY_SECONDS = 5.0
 _EVENT_MESSAGE_MAX = 300
 
@@ -62,7 +60,7 @@ class Lifecycle:
         view.pools.subscribe(self._on_pool)
 
     async def run(self) -> None:
-        await self.queue.run(self.reconcile, workers=8)
+        await self.queue.run(looking_again(self.reconcile), workers=8)
 
     # Triggers
 
@@ -90,12 +88,9 @@ class Lifecycle:
         claim = self._view.claims.get(name)
         if claim is None:
             return None
-        try:
-            if claim.metadata.deletion_timestamp is not None:
-                return await self._finalizer.finalize(claim)
-            return await self._advance(claim)
-        except Conflict:
-            return Requeue(_CONFLICT_SECONDS)  # somebody wrote in between; the watch will tell what
+        if claim.metadata.deletion_timestamp is not None:
+            return await self._finalizer.finalize(claim)
+        return await self._advance(claim)
 
     async def _advance(self, claim: NodeClaim) -> Requeue | None:
         if TERMINATION_FINALIZER not in (claim.metadata.finalizers or ()):
@@ -261,13 +256,7 @@ class _Look:
         self.status: dict[str, Any] = {}
         self.failed = False  # to launch, for now
         self.again: float | None = None
-        self.conditions = Conditions(
-            claim.status.conditions,
-            OF_CLAIM,
-            created=claim.metadata.creation_timestamp or rfc3339(now),
-            generation=claim.metadata.generation,
-            now=rfc3339(now),
-        )
+        self.conditions = claim_conditions(claim, now)
 
     def wake(self, delays: Iterable[float]) -> None:
         for seconds in delays:

@@ -5,12 +5,12 @@ Several within a few seconds are one. After a restart every pod is seen as new, 
 upstream sees it, and all windows begin again.
 """
 
-from karpool.kube.errors import Conflict
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import is_daemon
 from karpool.model.kubernetes.times import parse_rfc3339, rfc3339
 from karpool_fleet.karpenter.shared import Shared
+from karpool_fleet.runtime.controller import looking_again
 
 
 class PodEventTimes:
@@ -23,7 +23,7 @@ class PodEventTimes:
         self._view.on_pod.append(self._on_pod)
 
     async def run(self) -> None:
-        await self._queue.run(self.reconcile, workers=4)
+        await self._queue.run(looking_again(self.reconcile), workers=4)
 
     def _on_pod(self, before: Pod | None, after: Pod | None) -> None:
         if after is not None and is_pod_event(before, after):
@@ -38,10 +38,7 @@ class PodEventTimes:
         now, last = self._clock.now(), claim.status.last_pod_event_time
         if last is not None and now - parse_rfc3339(last) < self._seconds:
             return None
-        try:
-            await self._view.claims.patch(claim, {"status": {"lastPodEventTime": rfc3339(now)}}, status=True)
-        except Conflict:
-            return Requeue(0.05)
+        await self._view.claims.patch(claim, {"status": {"lastPodEventTime": rfc3339(now)}}, status=True)
         return None
 
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from karpool.kube.errors import Conflict
 from karpool.kube.work_queue import Requeue, WorkQueue
 from karpool.model.errors import Invalid
 from karpool.model.karpenter.objects import (
@@ -26,10 +25,10 @@ from karpool_fleet.karpenter.lifecycle.conditions import (
 )
 from karpool_fleet.karpenter.provisioning.claims import HASH, HASH_VERSION, VERSION, pool_hash
 from karpool_fleet.karpenter.shared import Shared
+from karpool_fleet.runtime.controller import looking_again
 
 _ALWAYS_SHOWN = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE, NODES)
 _CAPACITY_TYPES = (SPOT, ON_DEMAND, RESERVED)
-_CONFLICT_SECONDS = 0.05
 
 
 class Pools:
@@ -47,7 +46,7 @@ class Pools:
         self._health.on_change.append(self._queue.add)
 
     async def run(self) -> None:
-        await self._queue.run(self.reconcile, workers=2)
+        await self._queue.run(looking_again(self.reconcile), workers=2)
 
     def _on_pool(self, before: NodePool | None, after: NodePool | None) -> None:
         if after is not None:
@@ -59,14 +58,11 @@ class Pools:
         pool: NodePool | None = self._view.pools.get(name)
         if pool is None:
             return None
-        try:
-            hashes = {HASH: pool_hash(pool), HASH_VERSION: VERSION}
-            if any(pool.annotations.get(key) != value for key, value in hashes.items()):
-                pool = await self._view.pools.patch(pool, {"metadata": {"annotations": hashes}})
-            if pool is not None and (status := self._status(pool)):
-                await self._view.pools.patch(pool, {"status": status}, status=True)
-        except Conflict:
-            return Requeue(_CONFLICT_SECONDS)
+        hashes = {HASH: pool_hash(pool), HASH_VERSION: VERSION}
+        if any(pool.annotations.get(key) != value for key, value in hashes.items()):
+            pool = await self._view.pools.patch(pool, {"metadata": {"annotations": hashes}})
+        if pool is not None and (status := self._status(pool)):
+            await self._view.pools.patch(pool, {"status": status}, status=True)
         return None
 
     def _status(self, pool: NodePool) -> dict[str, Any]:

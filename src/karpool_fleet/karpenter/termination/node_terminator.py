@@ -35,10 +35,10 @@ from karpool_fleet.karpenter.termination.claim_finalizer import (
 )
 from karpool_fleet.karpenter.termination.drain_plan import DrainPlan, Forced, drain_plan
 from karpool_fleet.karpenter.termination.eviction_queue import EvictionQueue
+from karpool_fleet.runtime.controller import SOON, looking_again
 from karpool_fleet.runtime.writes import delete_object
 
 EXCLUDE_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
-_CONFLICT_SECONDS = 0.05
 
 
 class NodeTerminator:
@@ -57,7 +57,7 @@ class NodeTerminator:
         view.on_pod.append(self._on_pod)
 
     async def run(self) -> None:
-        await self.queue.run(self.reconcile, workers=8)
+        await self.queue.run(looking_again(self.reconcile), workers=8)
 
     def _on_node(self, before: Node | None, after: Node | None) -> None:
         if after is not None and after.metadata.deletion_timestamp is not None:
@@ -81,16 +81,10 @@ class NodeTerminator:
         node = self._view.nodes.get(name)
         if node is None or node.metadata.deletion_timestamp is None or not is_held(node):
             return None
-        try:
-            return await self._end(node)
-        except Conflict:
-            return Requeue(_CONFLICT_SECONDS)
-
-    async def _end(self, node: Node) -> Requeue | None:
         claim = self._view.claim_of(node)
         if claim is not None and claim.metadata.deletion_timestamp is None:
             await self._view.claims.delete(claim)
-            return Requeue(_CONFLICT_SECONDS)
+            return SOON
         instance = self._machines.find(node.spec.provider_id)
         if instance is None:
             return await self._release(node)

@@ -1,6 +1,6 @@
-"""What the controllers of the control plane have in common: a queue, and looking again after a conflict.
+"""What controllers have in common: a queue of keys, and looking again after a conflict.
 
-Every write says which version or which object it was decided on. That another writer came first is
+A write says which version of an object it was decided on. That another writer came first is
 ordinary, and worth neither a warning nor a growing back-off.
 """
 
@@ -14,7 +14,6 @@ from karpool_fleet.runtime.supervisor import Context
 
 K = TypeVar("K")
 
-GATHER_SECONDS = 0.1  # how long reports of members may wait for others
 SOON = Requeue(0.05)
 
 
@@ -32,7 +31,7 @@ def looking_again(
     return patient
 
 
-class KarmadaController(Generic[K]):
+class QueueController(Generic[K]):
     """Looks at one key after another; what runs beside that belongs to the same task group."""
 
     workers = 1
