@@ -146,7 +146,8 @@ def _without_server_fields(obj: Object, taken_at: float, now: float) -> Object:
 
 
 def _at_new_times(value: Any, taken_at: float, now: float) -> Any:
-    """A copy in which every time is as long ago as it was."""
+    """A copy in which every time is as long ago as it was. Heartbeats are left out: no kubelet here goes on
+    with them, and one that has stopped is a node that is lost."""
     if isinstance(value, list):
         return [_at_new_times(item, taken_at, now) for item in value]
     if not isinstance(value, dict):
@@ -156,6 +157,7 @@ def _at_new_times(value: Any, taken_at: float, now: float) -> Any:
         if isinstance(item, str) and key.endswith(("Time", "Timestamp"))
         else _at_new_times(item, taken_at, now)
         for key, item in value.items()
+        if key != "lastHeartbeatTime"
     }
 
 

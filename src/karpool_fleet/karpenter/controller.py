@@ -45,7 +45,7 @@ class Karpenter:
                 group.create_task(self.interruptions.run())
                 group.create_task(self.interruptions.sweep())
                 group.create_task(self.pod_events.run())
-                if self.shared.settings.consolidates or self.shared.settings.disrupts_drifted:
+                if self.shared.settings.consolidates:
                     group.create_task(self.disruption.commands.run())
                     group.create_task(self.disruption.run())
         finally:

@@ -23,7 +23,6 @@ class KarpenterSettings:
     drift_type_seconds: float = 3600.0  # age from which a type that is no longer sold is drift
     hears_interruptions: bool = True  # False: as without an interruption queue
     consolidates: bool = False
-    disrupts_drifted: bool = False
     disruption_poll_seconds: float = 10.0
     validation_seconds: float = 15.0
 

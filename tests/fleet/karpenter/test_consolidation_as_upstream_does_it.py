@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from karpool.model.karpenter.objects import DISRUPTED, NodeClaim, NodePool
-from karpool.model.kubernetes.api_resources import NODECLAIMS, NODES, PODS
+from karpool.model.kubernetes.api_resources import NODES, PODS
 from karpool.model.kubernetes.meta import ObjectMeta
 from karpool.model.kubernetes.node import INSTANCE_TYPE, Node
 from karpool_fleet.karpenter.disruption.candidates import DisruptionCandidate
@@ -240,21 +240,6 @@ def test_a_crash_in_the_middle_of_a_command_leaves_no_closed_node() -> None:
         await stage.empty(seconds=1800)  # the pod was evicted, and nothing brings it back
 
     play(story, settings=ON)
-
-
-def test_drifted_nodes_are_replaced_when_that_is_switched_on() -> None:
-    async def story(stage: Stage) -> None:
-        await stage.pool(disruption={**ANY, "consolidateAfter": "Never"})
-        await stage.pods(1)
-        await stage.all_run(1)
-        (old,) = await stage.claims()
-        await stage.admin.patch(
-            NODECLAIMS, old.name, {"metadata": {"annotations": {"karpenter.sh/nodepool-hash": "1"}}}
-        )
-        await stage.gone(old.name, seconds=300)
-        assert len(await stage.claims()) == 1
-
-    play(story, settings=KarpenterSettings(disrupts_drifted=True))
 
 
 def test_switched_off_it_leaves_every_node_alone() -> None:

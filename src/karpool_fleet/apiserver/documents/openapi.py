@@ -161,16 +161,9 @@ def _patches(resource: ResourceType) -> tuple[str, ...]:
 
 def _v3_operation(resource: ResourceType, method: str, verb: str) -> Object:
     reference = {"$ref": _V3 + schema_name(resource)}
-    result: Object = {
-        "operationId": _operation_id(resource, verb),
-        "parameters": [
-            {"name": name, "in": "query", "schema": {"type": "boolean" if name == "force" else "string"}}
-            for name in _parameters(method)
-        ],
-        "responses": {"200": {"description": "OK"}},
-        "x-kubernetes-action": verb,
-        "x-kubernetes-group-version-kind": _gvk(resource),
-    }
+    result = _v2_operation(resource, method, verb)
+    for parameter in result["parameters"]:
+        parameter["schema"] = {"type": parameter.pop("type")}
     if verb in ("create", "update"):
         result["requestBody"] = {"content": {"application/json": {"schema": reference}}}
     elif verb == "patch":

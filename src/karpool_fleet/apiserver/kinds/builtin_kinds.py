@@ -17,6 +17,9 @@ class Row(NamedTuple):
     subresources: str = ""
 
 
+_AUTOSCALERS = ("HorizontalPodAutoscaler", "horizontalpodautoscalers", True, "hpa", "all", "status")
+_DEFINITIONS = ("CustomResourceDefinition", "customresourcedefinitions", False, "crd,crds", "api-extensions")
+
 ROWS = (
     Row("", "v1", "Pod", "pods", True, "po", "all", "status,binding,eviction,ephemeralcontainers,resize,log"),
     Row("", "v1", "Node", "nodes", False, "no", "", "status"),
@@ -48,26 +51,8 @@ ROWS = (
     Row("storage.k8s.io", "v1", "CSIDriver", "csidrivers", False),
     Row("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", False, "", "", "status"),
     Row("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, "pc"),
-    Row(
-        "autoscaling",
-        "v2",
-        "HorizontalPodAutoscaler",
-        "horizontalpodautoscalers",
-        True,
-        "hpa",
-        "all",
-        "status",
-    ),
-    Row(
-        "autoscaling",
-        "v1",
-        "HorizontalPodAutoscaler",
-        "horizontalpodautoscalers",
-        True,
-        "hpa",
-        "all",
-        "status",
-    ),
+    Row("autoscaling", "v2", *_AUTOSCALERS),
+    Row("autoscaling", "v1", *_AUTOSCALERS),
     Row("rbac.authorization.k8s.io", "v1", "Role", "roles"),
     Row("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
     Row("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", False),
@@ -76,16 +61,7 @@ ROWS = (
     Row("networking.k8s.io", "v1", "IngressClass", "ingressclasses", False),
     Row("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", True, "netpol"),
     Row("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
-    Row(
-        "apiextensions.k8s.io",
-        "v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        False,
-        "crd,crds",
-        "api-extensions",
-        "status",
-    ),
+    Row("apiextensions.k8s.io", "v1", *_DEFINITIONS, subresources="status"),
     Row("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", False),
     Row("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", True, "", "", "status"),
     Row("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),

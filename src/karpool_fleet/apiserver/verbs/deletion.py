@@ -44,26 +44,30 @@ class DeletionOutcome:
 def read_options(request: HttpRequest, query: Query, *, dry_run: bool) -> DeleteOptions:
     """DeleteOptions from the body, else from the query."""
     body: Mapping[str, Any] = decode_object(request) if request.body else {}
-    grace = body.get("gracePeriodSeconds")
-    if grace is None:
-        grace = query.number("gracePeriodSeconds")
-    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
-        raise bad_request(f"gracePeriodSeconds: {grace!r} is not a whole number")
+    if body.get("gracePeriodSeconds") is None:
+        body = {**body, "gracePeriodSeconds": query.number("gracePeriodSeconds")}
     policy = body.get("propagationPolicy") or query.text("propagationPolicy")
     if policy and policy not in _POLICIES:
         raise bad_request(f"propagationPolicy: {policy!r} must be one of {', '.join(_POLICIES)}")
     if not policy and (body.get("orphanDependents") or query.flag("orphanDependents")):
         policy = "Orphan"
+    return options_of({**body, "propagationPolicy": policy}, dry_run=dry_run)
+
+
+def options_of(body: Mapping[str, Any], path: str = "", *, dry_run: bool) -> DeleteOptions:
+    """DeleteOptions as they are written; `path` is where they stand in the request."""
+    grace = body.get("gracePeriodSeconds")
+    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
+        raise bad_request(f"{path}gracePeriodSeconds: {grace!r} is not a whole number")
     preconditions = body.get("preconditions") or {}
     if not isinstance(preconditions, dict):
-        raise bad_request("preconditions: must be an object")
-    dry_run = dry_run or body.get("dryRun") == ["All"]
+        raise bad_request(f"{path}preconditions: must be an object")
     return DeleteOptions(
         grace,
-        str(policy),
+        str(body.get("propagationPolicy") or ""),
         str(preconditions.get("uid") or ""),
         str(preconditions.get("resourceVersion") or ""),
-        dry_run,
+        dry_run or body.get("dryRun") == ["All"],
     )
 
 

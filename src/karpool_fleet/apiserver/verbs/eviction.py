@@ -11,7 +11,7 @@ from karpool_fleet.apiserver.objects.metadata import metadata_of
 from karpool_fleet.apiserver.objects.types import Object
 from karpool_fleet.apiserver.serve.status import bad_request, internal, too_many_requests
 from karpool_fleet.apiserver.storage.record import READY, StoredObject
-from karpool_fleet.apiserver.verbs.deletion import DeleteOptions, delete
+from karpool_fleet.apiserver.verbs.deletion import DeleteOptions, delete, options_of
 
 _MAX_DISRUPTED = 2000
 _UNOBSERVED_RETRY_SECONDS = 10
@@ -55,19 +55,7 @@ def _options(eviction: Object, dry_run: bool) -> DeleteOptions:
     body: Any = eviction.get("deleteOptions") or {}
     if not isinstance(body, dict):
         raise bad_request("deleteOptions: must be an object")
-    grace = body.get("gracePeriodSeconds")
-    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
-        raise bad_request(f"deleteOptions.gracePeriodSeconds: {grace!r} is not a whole number")
-    preconditions = body.get("preconditions") or {}
-    if not isinstance(preconditions, dict):
-        raise bad_request("deleteOptions.preconditions: must be an object")
-    return DeleteOptions(
-        grace,
-        str(body.get("propagationPolicy") or ""),
-        str(preconditions.get("uid") or ""),
-        str(preconditions.get("resourceVersion") or ""),
-        dry_run or body.get("dryRun") == ["All"],
-    )
+    return options_of(body, "deleteOptions.", dry_run=dry_run)
 
 
 def _charge(cluster: ServedCluster, pod: StoredObject, *, dry_run: bool) -> None:

@@ -1,1 +1,1 @@
-"""Karpenter's own disruption of nodes: emptiness, drift, multi-node and single-node consolidation."""
+"""Karpenter's own disruption of nodes: emptiness, multi-node and single-node consolidation."""

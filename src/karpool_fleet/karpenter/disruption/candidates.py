@@ -6,7 +6,6 @@ The checks are a list in upstream's order; the first that fails gives the reason
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from karpool.consolidation.policy.eligibility import DisruptionMethod, EligibilityFacts, why_not_method
 from karpool.consolidation.policy.scoring import is_empty, node_cost
 from karpool.model.karpenter.budgets import allowed_disruptions, budgets_of
 from karpool.model.karpenter.objects import (
@@ -29,13 +28,12 @@ from karpool.model.kubernetes.pod_disruption import (
     is_reschedulable,
     running_seconds,
 )
-from karpool_fleet.karpenter.lifecycle.conditions import CONSOLIDATABLE, DRIFTED, INSTANCE_TERMINATING
+from karpool_fleet.karpenter.lifecycle.conditions import CONSOLIDATABLE, INSTANCE_TERMINATING
 from karpool_fleet.karpenter.provisioning.market import LaunchMarket
 from karpool_fleet.karpenter.view import KarpenterState
 
 EMPTY = "Empty"
 UNDERUTILIZED = "Underutilized"
-DRIFTED_REASON = "Drifted"
 NEVER = "Never"
 WHEN_EMPTY = "WhenEmpty"
 BALANCED = "Balanced"
@@ -144,13 +142,6 @@ class Candidates:
         if not one.is_empty:
             return "not empty"
         return "" if one.claim.is_true(CONSOLIDATABLE) else "not consolidatable"
-
-    def for_drift(self, one: DisruptionCandidate) -> str:
-        facts = EligibilityFacts(
-            is_static=one.pool.spec.replicas is not None, drifted=one.claim.is_true(DRIFTED)
-        )
-        refusal = why_not_method(facts, DisruptionMethod.DRIFT)
-        return "" if refusal is None else refusal.reason.replace("_", " ")
 
     def for_consolidation(self, one: DisruptionCandidate) -> str:
         if one.pool.spec.replicas is not None:

@@ -15,7 +15,6 @@ from karpool.model.kubernetes.node import Node
 from karpool.packing.new_nodes.pack_result import PackResult, PlannedNode
 from karpool_fleet.karpenter.disruption import methods
 from karpool_fleet.karpenter.disruption.candidates import (
-    DRIFTED_REASON,
     EMPTY,
     UNDERUTILIZED,
     Candidates,
@@ -60,21 +59,17 @@ class DisruptionLoop:
     async def once(self) -> bool:
         """One pass; whether a command was started."""
         await self._clean_up()
-        steps: list[tuple[str, str, Callable[[], DisruptionProposal | None]]] = []
-        if self._settings.consolidates:
-            steps.append(("emptiness", EMPTY, self._emptiness))
-        if self._settings.disrupts_drifted:
-            steps.append(("drift", DRIFTED_REASON, self._drift))
-        if self._settings.consolidates:
-            steps.append(("multi", UNDERUTILIZED, self._multi))
-            steps.append(("single", UNDERUTILIZED, self._single))
+        steps: tuple[tuple[str, str, Callable[[], DisruptionProposal | None]], ...] = (
+            ("emptiness", EMPTY, self._emptiness),
+            ("multi", UNDERUTILIZED, self._multi),
+            ("single", UNDERUTILIZED, self._single),
+        )
         for name, reason, find in steps:
             if self._is_fruitless(name):
                 continue
             command = find()
             if command is None:
-                if reason != DRIFTED_REASON:
-                    self._note_fruitless(name, reason)
+                self._note_fruitless(name, reason)
             elif await self._validate_and_start(command):
                 return True
         return False
@@ -116,10 +111,6 @@ class DisruptionLoop:
         test = self._candidates.for_emptiness
         return lambda one: "hosts pods of a buffer" if one.name in held else test(one)
 
-    def _drift(self) -> DisruptionProposal | None:
-        eligible = self._eligible(self._candidates.for_drift)
-        return methods.drift(eligible, self._budgets(DRIFTED_REASON), self._simulator) if eligible else None
-
     def _multi(self) -> DisruptionProposal | None:
         eligible = self._eligible(self._candidates.for_consolidation)
         if len(eligible) < 2:
@@ -136,14 +127,9 @@ class DisruptionLoop:
     # Validation
 
     async def _validate_and_start(self, found: DisruptionProposal) -> bool:
-        reason, move = found.reason, found.move
-        if found.validated:
-            await self._clock.sleep(self._settings.validation_seconds)
-            again = self._revalidated(reason, move)
-            if again is None:
-                return False
-            move = again
-        return await self.commands.start(reason, move)
+        await self._clock.sleep(self._settings.validation_seconds)
+        again = self._revalidated(found.reason, found.move)
+        return again is not None and await self.commands.start(found.reason, again)
 
     def _revalidated(self, reason: str, move: DisruptionCommand) -> DisruptionCommand | None:
         """The move as it can be made now; emptiness may lose some nodes, others are all or nothing."""

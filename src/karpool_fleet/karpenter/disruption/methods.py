@@ -1,28 +1,24 @@
-"""The four ways to find something to disrupt, in the order in which they are tried."""
+"""The three ways to find something to disrupt, in the order in which they are tried."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from karpool.consolidation.policy.scoring import interleaved
-from karpool.model.kubernetes.meta import condition
-from karpool.packing.new_nodes.pack_result import PackResult
 from karpool_fleet.karpenter.disruption.candidates import (
-    DRIFTED_REASON,
     EMPTY,
     UNDERUTILIZED,
     DisruptionCandidate,
 )
-from karpool_fleet.karpenter.disruption.simulation import DisruptionCommand, NoMove, Simulator
+from karpool_fleet.karpenter.disruption.simulation import DisruptionCommand, NoMove
 
 MULTI_NODE_MAX = 100
 
 
 class DisruptionProposal(NamedTuple):
-    """`validated`: the move is looked at again after a while before it is made."""
+    """A move that is looked at again after a while before it is made."""
 
     reason: str
     move: DisruptionCommand
-    validated: bool = True
 
 
 def by_budget(
@@ -87,25 +83,4 @@ def single_node(
         if isinstance(move, DisruptionCommand):
             return DisruptionProposal(UNDERUTILIZED, move)
         refused(candidate, move.reason)
-    return None
-
-
-def drift(
-    candidates: Sequence[DisruptionCandidate], budgets: dict[str, int], simulator: Simulator
-) -> DisruptionProposal | None:
-    """The node that drifted first and can be replaced, whatever that costs; empty ones before others."""
-
-    def since(one: DisruptionCandidate) -> tuple[bool, str, str]:
-        drifted = condition(one.claim.status.conditions, DRIFTED_REASON)
-        return not one.is_empty, (drifted.last_transition_time if drifted else "") or "", one.name
-
-    for candidate in sorted(candidates, key=since):
-        if budgets.get(candidate.pool.name, 0) < 1:
-            continue
-        packing = simulator.simulate([candidate], moves_pods_late=True)
-        if isinstance(packing, PackResult) and len(packing.nodes) <= 1:
-            replacement = packing.nodes[0] if packing.nodes else None
-            return DisruptionProposal(
-                DRIFTED_REASON, DisruptionCommand((candidate,), replacement, packing.placed), validated=False
-            )
     return None

@@ -47,10 +47,7 @@ class Simulator:
         self._clock = shared.context.clock
         self._provisioner = provisioner
 
-    def simulate(
-        self, candidates: Sequence[DisruptionCandidate], *, moves_pods_late: bool = False
-    ) -> PackResult | NoMove:
-        """`moves_pods_late`: for drift, where nodes inside their window may take pods."""
+    def simulate(self, candidates: Sequence[DisruptionCandidate]) -> PackResult | NoMove:
         view, now = self._view, self._clock.now()
         if any(view.is_leaving(candidate.claim, candidate.node) for candidate in candidates):
             return NoMove("candidate is deleting")
@@ -60,8 +57,7 @@ class Simulator:
         moved = [pod for candidate in candidates for pod in self._movable(whole, candidate, now)]
         gone = [*view.leaving(), *(disruption_candidate.name for disruption_candidate in candidates)]
         rest = whole.without(gone)
-        if not moves_pods_late:
-            rest = rest.minus(self._fill_windows(rest, now))
+        rest = rest.minus(self._fill_windows(rest, now))
         packing = self._provisioner.pack(rest, [*pods, *moved])
         names = {pod.name for pod in moved}
         left = [unplaced_pod.pod for unplaced_pod in packing.left if unplaced_pod.pod in names]
