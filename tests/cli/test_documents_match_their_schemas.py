@@ -10,6 +10,7 @@ import yaml
 
 from karpool.cli.document_kinds import DOCUMENTS
 from karpool.cli.embedded.tour_text import document as tour_document
+from karpool.cli.inspect import explain_binding
 from karpool.cli.inspect.get_moves import moves_listing
 from karpool.cli.inspect.get_promises import PromisedBinding, PromiseLine, promises_listing
 from karpool.cli.inspect.get_scale_ups import document as scale_up_document
@@ -17,13 +18,18 @@ from karpool.cli.inspect.get_scale_ups import scale_ups_listing, understood
 from karpool.cli.main import run
 from karpool.cli.output.listing import Listing, ListingForm, render_listing
 from karpool.cli.output.text import machine
+from karpool.cli.run import gpu_agent
 from karpool.consolidation.execution.record import MOVE, RECORD, ConfigMap, from_object
+from karpool.gpu.agent.machine import DeviceLink, Machine, MachineGpu, MachineInstance
 from karpool.model.catalogue.files import load_shipped
 from karpool.model.documents import key_of
+from karpool.model.karmada.binding import binding_key
 from karpool.model.kubernetes.meta import decode
+from karpool.scheduler.cycle.settings import SchedulingSettings
+from karpool.scheduler.cycle.what_if import what_if
 from tests.cli.example_fleet import example_fleet
 from tests.cli.test_documents_have_one_casing import DEPLOYMENT
-from tests.dashboard.fleets import gpu_nodes, move_records, scale_ups
+from tests.dashboard.fleets import clusters_of, control_plane, gpu_nodes, move_records, scale_ups
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 NOW = 1_790_000_000.0
@@ -180,6 +186,33 @@ def test_scale_ups() -> None:
     for record in listed.records:
         document = scale_up_document(listed, record)
         check(machine("ScaleUpExplanation", document, "json"), "ScaleUpExplanation")
+
+
+async def test_why_a_binding_is_where_it_is() -> None:
+    async with clusters_of({"karmada": control_plane(NOW)}) as clusters:
+        client, key = clusters["karmada"].client("user"), binding_key("default", "search-deployment")
+        found = await what_if(client, key, SchedulingSettings(), fresh=True)
+
+    check(explain_binding._shown(found, "json"), "BindingExplanation")
+
+
+def test_the_devices_of_a_machine() -> None:
+    part = MachineInstance("MIG-1", "1g.10gb", 2**33, start=0, size=1)
+    whole = MachineGpu(
+        0,
+        "GPU-1",
+        "NVIDIA H100",
+        "H100",
+        memory_bytes=2**36,
+        mig_enabled=True,
+        instances=(part,),
+        free_profiles={"1g.10gb": 6},
+        links=(DeviceLink("GPU-2", "NV18"),),
+    )
+    odd = MachineGpu(1, "", "", "", healthy=False, problems=("its memory is not told",))
+    gpus = whole, odd
+
+    check(gpu_agent._shown(Machine("550.1", gpus), "json"), "MachineGpuList")
 
 
 def test_the_tour() -> None:
