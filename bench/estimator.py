@@ -36,6 +36,7 @@ from karpool.wire.requests import ESTIMATOR
 NODE_COUNT = 5000
 POD_COUNT = 50_000
 REQUESTS_ALONE = 2000
+WARMING = 20
 SECONDS = 10.0
 CHURN_SECONDS = 20.0
 LOADS = 3
@@ -179,7 +180,9 @@ def selecting(number: int) -> bytes:
     return message.SerializeToString()
 
 
-def components() -> bytes:
+def components(number: int) -> bytes:
+    """No two alike."""
+
     def component(name: str, replicas: int, cpu: str, memory: str) -> pb.Component:
         amounts = {"cpu": cpu, "memory": memory}
         wanted = {name: pb.Quantity(string=text).SerializeToString() for name, text in amounts.items()}
@@ -189,20 +192,24 @@ def components() -> bytes:
     return pb.MaxAvailableComponentSetsRequest(
         cluster="bench",
         namespace="default",
-        components=[component("manager", 1, "4", "8Gi"), component("worker", 3, "2", "4Gi")],
+        components=[
+            component("manager", 1, "4", f"{8192 - number}Mi"),
+            component("worker", 3, "2", "4Gi"),
+        ],
     ).SerializeToString()
 
 
 def alone(port: int, method: str, requests: Sequence[bytes]) -> list[float]:
-    """One client, one call after the other: milliseconds of each."""
+    """One client, one call after the other: milliseconds of each. The first ones warm both ends, and are not
+    asked again."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         call: Any = channel.unary_unary(f"/{ESTIMATOR}/{method}")
-        for request in requests[:20]:
+        for request in requests[:WARMING]:
             call(request, timeout=60)
         took = []
-        for each in requests:
+        for request in requests[WARMING:]:
             start = time.perf_counter()
-            call(each, timeout=60)
+            call(request, timeout=60)
             took.append((time.perf_counter() - start) * 1e3)
     return took
 
@@ -340,7 +347,7 @@ def benchmarks() -> Iterator[Result]:
             took = sorted(alone(port, "MaxAvailableReplicas", [plain(n) for n in range(REQUESTS_ALONE)]))
             yield result("estimator: plain request, 1 client, p50", "ms", [statistics.median(took)], 1.0)
             yield result("estimator: the same, p99", "ms", [took[int(len(took) * 0.99)]], 4.0)
-            took = alone(port, "MaxAvailableComponentSets", [components()] * 20)
+            took = alone(port, "MaxAvailableComponentSets", [components(n) for n in range(WARMING + 20)])
             yield result("estimator: component sets", "ms", took, 60.0)
             for clients in (8, 32):
                 found = [load(port, clients) for _ in range(LOADS)]
