@@ -182,7 +182,7 @@ def test_devices_that_claims_share_are_named_with_why_they_stay(freed):
             "driver": "gpu.nvidia.com",
             "nodeName": "a",
             "pool": {"name": "a", "generation": 1, "resourceSliceCount": 1},
-            "devices": [device, {**device, "name": "gpu-1"}],
+            "devices": [device, {**device, "name": "gpu-1"}, {"name": "whole"}],
         },
     }
     result = {"request": "r", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-0"}
@@ -193,7 +193,12 @@ def test_devices_that_claims_share_are_named_with_why_they_stay(freed):
         "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
         "status": {
             "allocation": {
-                "devices": {"results": [{**result, "shareID": "s1", "consumedCapacity": {"memory": "10Gi"}}]}
+                "devices": {
+                    "results": [
+                        {**result, "shareID": "s1", "consumedCapacity": {"memory": "10Gi"}},
+                        {**result, "device": "whole"},
+                    ]
+                }
             }
         },
     }

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import structs
 
-from karpool.gpu.controller.told_status import statuses
+from karpool.gpu.controller.told_status import running_apps, statuses
 from karpool.model.devices.amounts import DeviceAmount
 from karpool.model.devices.device import apps_in_short
 from tests.gpu.devices import GIB, ask, gpu, opened
@@ -37,3 +37,15 @@ def test_what_the_ledger_says_is_told_until_the_object_says_it() -> None:
     assert written(told) == []
     assert written(structs.replace(told, running_apps=apps_in_short(["none", {"pods": 7}]))) == [apps]
     assert written(structs.replace(device, is_of_agent=False)) == []  # TensorFusion's own operator tells it
+
+
+def test_who_only_reserved_a_share_does_not_use_it_and_pods_of_a_workload_are_one_app() -> None:
+    allocator = opened([gpu("g", is_of_agent=True)])
+    for uid in ("b", "a"):
+        allocator.restore(ask(uid, name=uid, namespace="team", workload="infer"), ["g"])
+    allocator.try_allocate(ask("c"), 0.0)
+
+    (app,) = running_apps(allocator.ledger, "g")
+
+    assert (app["namespace"], app["name"], app["count"]) == ("team", "infer", 2)
+    assert [pod["name"] for pod in app["pods"]] == ["a", "b"]
