@@ -173,7 +173,7 @@ async def test_a_cluster_says_what_fills_it_what_could_come_and_what_was_refused
 
     assert found["filledBy"][0]["name"] == "team" and found["filledBy"][0]["pods"] > 10
     assert any(line.startswith("general: up to") for line in found["launchable"])
-    assert any("found no node" in line for line in found["refused"])
+    assert any("pending" in line for line in found["refused"])
     assert found["cluster"]["pools"]
     assert all(each["pools"] == [] for each in (await asked.get("clusters"))["items"])
     await asked.get("clusters/nowhere", 404)

@@ -27,7 +27,7 @@ class PrometheusServer:
     ca_file: str = ""
     insecure_skip_verify: bool = False
     field: str = "prometheus"
-    refused: str = "it wants to know who asks"
+    refused: str = "it requires authentication"
 
     def fetch(self, path: str) -> bytes:
         """What it answers to `path`, with its query. Files of credentials are read each time: tokens are
