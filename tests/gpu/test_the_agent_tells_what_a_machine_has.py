@@ -173,7 +173,7 @@ def test_objects_are_published_once_and_never_over_others() -> None:
             await client.patch(
                 GPUS, gpu["metadata"]["name"], {"metadata": {"annotations": {PUBLISHED_BY: None}}}
             )
-            assert "somebody else" in await agent.publish()
+            assert "another component" in await agent.publish()
             (theirs,) = (await client.list(GPUS, into=dict)).items
             assert theirs["status"]["phase"] == "Unknown", "what others own is left alone"
 
