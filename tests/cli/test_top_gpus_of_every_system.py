@@ -1,10 +1,13 @@
 """Devices of KAI, TensorFusion, HAMi and drivers through `karpool top gpus`, key by key."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from karpool.cli.main import run
 from tests.cli.more_node_forms import NODE_FORMS
 from tests.cli.test_top_shows_gpus import GFD_A100, Object, items_of, node, pod, top  # noqa: F401
 
@@ -28,10 +31,10 @@ OWN_NAME = {"kubernetes.io/hostname": "n"}
 A100, PLUGIN = 81920, "nvidia-device-plugin"
 
 
-def reservation(group: str) -> Object:
+def reservation(group: str, namespace: str = "kai-resource-reservation") -> Object:
     return pod(
         f"gpu-reservation-{group}",
-        namespace="kai-resource-reservation",
+        namespace=namespace,
         labels={"runai-gpu-group": group},
         requests={"nvidia.com/gpu": "1"},
     )
@@ -107,6 +110,16 @@ HAMI_MIG = (
     '[{"id":"GPU-f","count":7,"devmem":40960,"devcore":100,"type":"NVIDIA-NVIDIA A100-PCIE-40GB",'
     '"mode":"mig","health":true,"index":0}]'
 )
+VOLCANO_L4S = "GPU-1,10,23034,NVIDIA-NVIDIA L4,true:GPU-2,10,23034,NVIDIA-NVIDIA L4,true:"
+VOLCANO_NODE = node(annotations={"volcano.sh/node-vgpu-register": VOLCANO_L4S}, nvidia_com__gpu=0)
+VOLCANO_NODE["status"]["allocatable"]["volcano.sh/vgpu-number"] = "20"
+
+
+def volcano(name: str, memory: str, assigned: str = "", **more: str) -> Object:
+    annotations = {"volcano.sh/vgpu-ids-new": assigned} if assigned else {}
+    requests = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": memory}
+    return pod(name, annotations=annotations, requests=requests, **more)
+
 
 # Objects, and of each device: MiB, who hands it out, holders with their MiB or units, free units and MiB.
 Seen = tuple[int | None, str, dict[str, int], int | None, int | None]
@@ -169,6 +182,18 @@ CASES: dict[str, tuple[list[Object], list[Seen]]] = {
             kai("b"),
         ],
         [(A100, "kai-scheduler", {"a": 0, "b": 0}, 0, 0)],
+    ),
+    "kai, reservations in a namespace of one's own": (
+        [
+            node(labels=KAI_NODE, nvidia_com__gpu=1),
+            reservation("g", namespace="runai-reservation"),
+            kai("a", gpu_fraction="0.5"),
+        ],
+        [(A100, "kai-scheduler", {"a": A100 // 2}, None, A100 // 2)],
+    ),
+    "kai, a share that nothing is reserved for": (
+        [node(labels=KAI_NODE, nvidia_com__gpu=2), kai("a", gpu_fraction="0.5")],
+        [(A100, PLUGIN, {}, 0, 0)] * 2,
     ),
     "kai, more than there is": (
         [
@@ -234,6 +259,17 @@ CASES: dict[str, tuple[list[Object], list[Seen]]] = {
         ],
         [(40960, "hami-device-plugin", {"m": 9728}, 6, 40960 - 9728)],
     ),
+    "volcano, a share": (
+        [VOLCANO_NODE, volcano("v", "10000", "GPU-2,NVIDIA,10000,0:;")],
+        [
+            (23034, "volcano-vgpu-device-plugin", {}, 10, 23034),
+            (23034, "volcano-vgpu-device-plugin", {"v": 10000}, 9, 13034),
+        ],
+    ),
+    "volcano, a share of nobody knows which": (
+        [VOLCANO_NODE, volcano("v", "10000")],
+        [(23034, "volcano-vgpu-device-plugin", {}, 0, 0)] * 2,
+    ),
     "driver, claims that say how much": (
         [
             node(),
@@ -285,6 +321,34 @@ def test_each_device_is_shown_as_it_is(name: str, items_of: Callable[..., list[O
 
     assert [seen(item) for item in items] == expected
     check(items)
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        (node(labels=KAI_NODE, nvidia_com__gpu=1), kai("p", gpu_fraction="0")),
+        (VOLCANO_NODE, volcano("p", "10000", "GPU-9,NVIDIA,10000,0:;")),
+        (node(labels=OWN_NAME), gpu("a"), worker("p", "", vram_request="1Gi")),
+    ],
+)
+def test_a_share_of_nobody_knows_which_device_is_named(
+    objects: tuple[Object, ...],
+    top: Callable[..., str],  # noqa: F811
+) -> None:
+    assert "Pod team/p: which device of Node n it holds cannot be told" in top(*objects)
+
+
+def test_a_share_of_volcano_fits_on_the_devices_that_its_register_lists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster, asked = tmp_path / "cluster.json", tmp_path / "pod.json"
+    held = volcano("held", "10000", "GPU-2,NVIDIA,10000,0:;")
+    cluster.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [VOLCANO_NODE, held]}))
+    asked.write_text(json.dumps(volcano("new", "10000", node_name="")))
+
+    assert run(["capacity", "--snapshot", str(cluster), "-f", str(asked), "-o", "json"], "karpool") == 0
+
+    assert json.loads(capsys.readouterr().out)["most"] == 3  # two of the idle one, one beside the share
 
 
 def seen(item: Object) -> Seen:

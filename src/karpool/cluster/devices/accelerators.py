@@ -38,11 +38,7 @@ _ACCELERATOR_DRIVERS = ("gpu.", "gaudi.", "neuron.", "tpu.")
 _DRA = " (DRA)"
 _UNCUT = "spx"  # AMD's word for a card in one part
 _NANOS = 10**9
-_KAI_POOL, _KAI_GROUP, _KAI_NAMESPACE = (
-    "kai.scheduler/node-pool",
-    "runai-gpu-group",
-    "kai-resource-reservation",
-)
+_KAI_POOL, _KAI_GROUP = "kai.scheduler/node-pool", "runai-gpu-group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +100,35 @@ def accelerators(snapshot: Snapshot) -> tuple[list[Accelerator], list[str]]:
         if not inventory.groups and not uses and not published:
             continue
         pods = {key: room.shapes[shape] for key, shape in room.pods_on(row).items()}
-        devices.extend(_of_node(facts, inventory.groups, uses, pods))
+        own = list(_of_node(facts, inventory.groups, uses, pods))
+        if own and (untold := _untold_sharers(own, pods)):
+            problems.extend(_untold_problem(facts.name, key, pods[key]) for key in untold)
+            own = [_closed(device) for device in own]
+        devices.extend(own)
         devices.extend(
             _of_driver(facts.name, device, claims, pods, spent=spent) for device, spent in published
         )
     return devices, problems
+
+
+def _untold_sharers(devices: Sequence[Accelerator], pods: Pods) -> list[str]:
+    """Pods of which nobody can tell on which of a node's devices they have their share."""
+    holders = {holder.pod for device in devices for holder in device.holders}
+    return sorted(key for key, shape in pods.items() if shape.devices is not None and key not in holders)
+
+
+def _untold_problem(node: str, pod: str, shape: PodShape) -> str:
+    return (
+        f"Pod {pod}: which device of Node {node} it holds cannot be told, so none counts as free;"
+        f" it asks for {shape.devices}"
+    )
+
+
+def _closed(device: Accelerator) -> Accelerator:
+    """Its share may be of any whole device; slices of MIG and of time are no shares."""
+    if device.form != DeviceForm.WHOLE:
+        return device
+    return replace(device, free_units=0, free_memory_bytes=None if device.memory_bytes is None else 0)
 
 
 def _of_node(
@@ -196,7 +216,7 @@ def _counted(
             left[name] -= share
             if not left[name]:
                 del left[name]
-            if _is_reservation(key, pods[key]):
+            if _is_reservation(pods[key]):
                 reserved[name] = dict(pods[key].labels).get(_KAI_GROUP, "")
             else:
                 taken[name].append(DeviceHolder(key, share))
@@ -368,14 +388,16 @@ def _bare(name: str) -> str:
 # KAI: a reservation pod holds the device, and the pods of its group share it
 
 
-def _is_reservation(key: str, shape: PodShape) -> bool:
-    return key.startswith(f"{_KAI_NAMESPACE}/") and any(name == _KAI_GROUP for name, _ in shape.labels)
+def _is_reservation(shape: PodShape) -> bool:
+    """A whole unit for a group; the namespace of such pods is a setting of KAI."""
+    has_unit = any(resource in RESOURCES for resource, _ in shape.requests)
+    return shape.devices is None and has_unit and any(name == _KAI_GROUP for name, _ in shape.labels)
 
 
 def _kai_groups(pods: Pods) -> dict[str, list[tuple[str, PodShape]]]:
     groups: dict[str, list[tuple[str, PodShape]]] = defaultdict(list)
     for key, shape in sorted(pods.items()):
-        if _is_reservation(key, shape):
+        if _is_reservation(shape):
             continue
         for name, value in shape.labels:
             if name == _KAI_GROUP:

@@ -64,7 +64,7 @@ class DeviceUse(msgspec.Struct, frozen=True):
 class DeviceStore:
     def __init__(self) -> None:
         self._kinds = DeviceKinds()
-        self.offering: dict[str, NodeRow] = {}  # nodes that offer devices of a plugin
+        self.offering: dict[str, NodeRow] = {}  # nodes that offer devices of a plugin or a register
         self._labelled: dict[str, tuple[Device, ...]] = {}  # what their labels and plugins promise
         self._described: dict[str, dict[str, Device]] = {}  # by node
         self._node_of_device: dict[str, str] = {}
@@ -96,7 +96,8 @@ class DeviceStore:
     def put_node(self, node: NodeRow) -> None:
         if self.offering.get(node.name) == node:
             return
-        if plugin_of(node.allocatable):
+        # Volcano's plugin has a resource of its own: its register is what lists the devices.
+        if plugin_of(node.allocatable) or node.registers:
             self.offering[node.name] = node
             self._labelled[node.name] = labelled_devices(
                 node.name, node.labels, node.allocatable, node.registers
