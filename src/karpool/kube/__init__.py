@@ -1,8 +1,7 @@
-"""The Kubernetes client that every controller uses: requests, watches, informers, leases, events, snapshot
-files.
+"""The Kubernetes client of every controller: requests, watches, informers, leases, events and snapshots.
 
-HTTP or in-process transport; callers cannot tell them apart.
-Start with `api/client` and `watch/informer`; errors are drawn in `errors`.
-Time comes from `clock`.
-Imports `cluster` (sinks), `model`.
+A client works over HTTP or in process; callers see no difference. Start with `api/client` and
+`watch/informer`; `errors` lists the errors. Time comes from `clock`.
+
+Imports `cluster` (sinks) and `model`.
 """

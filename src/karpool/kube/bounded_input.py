@@ -1,4 +1,4 @@
-"""Input of a bounded size, whatever it comes from: /dev/zero has a size of 0 and never ends."""
+"""Reads input up to a size limit, from any source: /dev/zero has a size of 0 and never ends."""
 
 import errno
 import sys

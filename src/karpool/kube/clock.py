@@ -1,9 +1,8 @@
-"""Time, as something that is handed in.
+"""The clock that is passed to code instead of the operating system's.
 
-Two readings: `now` is the wall clock, written into objects; `monotonic` is for
-durations and never goes back. Code above `kube` takes a `Clock` argument and
-never asks the operating system. Sleeping and timing out go through asyncio, whose
-loop a test or a simulation may run on virtual time.
+`now` is the wall clock, which is written into objects; `monotonic` is for durations and never goes back. Code
+above `kube` takes a `Clock` argument and never asks the operating system. Sleeping and timing out go through
+asyncio, whose loop may run on virtual time in a test or a simulation.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ class Clock(Protocol):
         """Seconds since the epoch."""
 
     def monotonic(self) -> float:
-        """Seconds that only ever grow; the origin means nothing."""
+        """Seconds that never decrease; only differences have a meaning."""
 
     async def sleep(self, seconds: float) -> None: ...
 
@@ -25,8 +24,8 @@ class Clock(Protocol):
 if sys.platform == "linux":
 
     def _read_monotonic() -> float:
-        # Unlike CLOCK_MONOTONIC it goes on while the machine is suspended: a lease that
-        # ran out during a suspension must be seen as run out.
+        # Unlike CLOCK_MONOTONIC it keeps counting while the machine is suspended: a lease that
+        # expired during a suspension must count as expired.
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 else:
     _read_monotonic = time.monotonic

@@ -1,8 +1,7 @@
-"""One id through one decision: every log line on its way carries it, also those of the layers below.
+"""Decision ids: every log line of one decision carries the same id, including lines of lower layers.
 
-The id is that of the record a decision is written down in, where there is one, otherwise a fresh
-one. Tasks started inside inherit it. It goes to estimators with the question, so that their lines
-about it can be found too.
+If the decision has a record, its id is the record's; otherwise it is new. Tasks started inside inherit the
+id. Requests to estimators carry it, so that their log lines can be found too.
 """
 
 import os
@@ -12,7 +11,7 @@ from itertools import count
 from typing import Any
 
 KEY = "decision"
-# Lower case, as gRPC wants names of metadata.
+# Lower case, because gRPC requires it for metadata keys.
 HEADER = "karpool-decision"
 
 _process = os.urandom(4).hex()
@@ -21,7 +20,7 @@ _current: ContextVar[str] = ContextVar(KEY, default="")
 
 
 class decision_scope:  # noqa: N801 - read as a word: `with decision_scope():`
-    """Lines logged inside carry the id; one decision inside another keeps its own."""
+    """Log lines inside carry the id; a nested decision has its own id."""
 
     __slots__ = ("_before", "identity")
 
@@ -37,12 +36,12 @@ class decision_scope:  # noqa: N801 - read as a word: `with decision_scope():`
 
 
 def current() -> str:
-    """The id of the decision that is being taken, or nothing."""
+    """Return the id of the current decision, or an empty string."""
     return _current.get()
 
 
 def add_to_line(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A processor for structlog. What a line says itself counts more."""
+    """Add the id to a log line (a structlog processor). An id that the line already has is kept."""
     if current := _current.get():
         line.setdefault(KEY, current)
     return line

@@ -65,7 +65,7 @@ class StatusCause:
 
 
 class StatusError(KubeError):
-    """`what` is the request as a person would name it: `PATCH /api/v1/.../pods/web`."""
+    """An answer that is not a success. `what` names the request: `PATCH /api/v1/.../pods/web`."""
 
     def __init__(
         self,
@@ -95,12 +95,12 @@ class Denied(StatusError):
 
 
 class MissingRights(KubeError):
-    """`denied`: what the server said, by resource."""
+    """Some kinds may not be listed. `denied` holds the server's message for each resource."""
 
     def __init__(self, cluster: str, denied: Mapping[str, Denied]) -> None:
         self.denied = denied
         first = next(iter(denied.values()))
-        if first.code == 401:  # nobody knows who asks; a role would not help
+        if first.code == 401:  # not authenticated; a role would not help
             hint = "log in again, or choose another --context"
         else:
             hint = (
@@ -166,7 +166,10 @@ def describe(request: HttpRequest) -> str:
 
 
 def from_response(request: HttpRequest, response: HttpResponse, *, now: float) -> StatusError:
-    """The error for an answer that is not a success. `now` turns a dated Retry-After into seconds."""
+    """Return the error for an answer that is not a success.
+
+    `now` converts a dated Retry-After into seconds.
+    """
     retry_after = _retry_after(response.headers.get("retry-after", ""), now)
     return from_status(describe(request), response.body, code=response.status, retry_after=retry_after)
 
@@ -174,10 +177,9 @@ def from_response(request: HttpRequest, response: HttpResponse, *, now: float) -
 def from_status(
     what: str, body: bytes, *, code: int | None = None, retry_after: float | None = None
 ) -> StatusError:
-    """The error a Status object stands for; a body that is no Status is quoted instead.
+    """Return the error for a Status object; a body that is not a Status is quoted instead.
 
-    `code` is the HTTP status where there was one; inside a watch stream only the
-    Status itself knows.
+    `code` is the HTTP status if there was one; in a watch stream only the Status has a code.
     """
     status = _read_status(body)
     number = code if code is not None else status.code or 500

@@ -1,10 +1,9 @@
-"""Say on an object what was decided about it, without flooding anyone.
+"""Records Kubernetes Events about decisions, without flooding the API server.
 
-`record` never raises, never waits and never writes: it notes. `run` writes in
-the background. The same statement about the same object within the window is
-one Event whose count grows; each object has its own rate limit, and when notes
-come faster than they can be written the newest statements are dropped and counted.
-Core v1 Events are used because `kubectl describe` shows their count best.
+`record` never raises, waits or writes: it queues. `run` writes in the background. Equal events about the same
+object within the window become one Event with a count. Each object has its own rate limit. When events arrive
+faster than they can be written, the newest are dropped and counted. Core v1 Events are used because `kubectl
+describe` shows their count best.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ REASON_LIMIT = 128
 
 
 class ObjectReference(NamedTuple):
-    """What an event is about. `uid` is how kubectl describe finds it."""
+    """The object of an event. `kubectl describe` finds events by its `uid`."""
 
     api_version: str
     kind: str
@@ -57,7 +56,7 @@ class ObjectReference(NamedTuple):
 
 
 def ref(resource: ApiResource, obj: Any) -> ObjectReference:
-    """A reference to a decoded object of `resource`."""
+    """Return a reference to a decoded object of `resource`."""
     (namespace, name), uid, _ = identity_of(obj)
     return ObjectReference(resource.api_version, resource.kind, namespace, name, uid)
 
@@ -92,7 +91,7 @@ class EventRecorder:
         window_seconds: float = WINDOW_SECONDS,
         pending_limit: int = PENDING_LIMIT,
     ) -> None:
-        self.dropped = 0  # statements lost to limits or errors
+        self.dropped = 0  # events lost to limits or errors
         self._client = client
         self._clock = client.clock
         self._component = component
@@ -117,18 +116,18 @@ class EventRecorder:
             self._wake.set()
 
     async def run(self) -> None:
-        """Write what is noted, until cancelled."""
+        """Write queued events until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             await self.flush()
 
     async def flush(self) -> None:
-        """Write all that is noted now; statements that cannot be written are dropped and counted."""
+        """Write all queued events; those that cannot be written are dropped and counted."""
         for statement in list(self._pending):
             noted = self._pending.pop(statement, None)
             if noted is None:
-                continue  # written by somebody else who flushed meanwhile
+                continue  # another flush has written it meanwhile
             try:
                 await self._write(statement, noted)
             except KubeError as error:
@@ -142,7 +141,7 @@ class EventRecorder:
                 await self._count_up(statement, event, noted)
                 return
             except NotFound:
-                pass  # events live about an hour; a new one takes over
+                pass  # events live about an hour; a new one replaces it
         await self._create(statement, noted)
 
     async def _count_up(self, statement: _Statement, written: _Written, noted: _Pending) -> None:
@@ -153,7 +152,7 @@ class EventRecorder:
 
     async def _create(self, statement: _Statement, noted: _Pending) -> None:
         about = statement.about
-        # Events outlive objects of the same name; a random end keeps them apart.
+        # Events outlive their objects; a random suffix keeps those of equal names apart.
         name = f"{about.name[:220]}.{int(self._client.chance() * 2**64):016x}"
         namespace = _namespace(about)
         event = {
@@ -185,7 +184,7 @@ class EventRecorder:
 
 
 def _namespace(about: ObjectReference) -> str:
-    return about.namespace or "default"  # where events about cluster-scoped objects live
+    return about.namespace or "default"  # namespace of events about cluster-scoped objects
 
 
 def _cut(message: str) -> str:

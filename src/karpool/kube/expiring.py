@@ -1,4 +1,4 @@
-"""What was heard lately: forgotten by age, and bounded in number."""
+"""Maps and sets whose entries expire and whose size is bounded."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from karpool.kube.clock import Clock
 K = TypeVar("K")
 V = TypeVar("V")
 
-# An API server keeps events for an hour. Who remembers what they said for as long knows
-# what a process that has just started would read, and no more.
+# An API server keeps events for an hour. With the same age, a long-running process
+# knows the same events as a process that has just started.
 EVENT_SECONDS = 3600.0
 _LOOK_AT = 64
 
 
 class ExpiringMap(Generic[K, V]):
-    """Values by key. What was put `seconds` ago is gone; beyond `most` the oldest go first."""
+    """A map whose entries expire after `seconds`; beyond `most` entries the oldest are dropped."""
 
     def __init__(self, clock: Clock, seconds: float, most: int) -> None:
         self._clock = clock
@@ -29,13 +29,13 @@ class ExpiringMap(Generic[K, V]):
         return value if value is not None and at > self._edge() else None
 
     def put(self, key: K, value: V) -> None:
-        """Hold it from now on."""
+        """Set a value; its age starts at 0."""
         self._held[key] = self._clock.monotonic(), value
         self._held.move_to_end(key)
         self._forget()
 
     def amend(self, key: K, value: V) -> None:
-        """Another value for a key that is held, which becomes no younger."""
+        """Change the value of a present key; its age stays the same."""
         self._held[key] = self._held[key][0], value
 
     def pop(self, key: K) -> None:
@@ -49,7 +49,7 @@ class ExpiringMap(Generic[K, V]):
         return (key for key, (at, _) in self._held.items() if at > edge)
 
     def __len__(self) -> int:
-        """How many take memory; some of them may be too old to be found."""
+        """Return the number of entries in memory, including expired ones that are not dropped yet."""
         return len(self._held)
 
     def _edge(self) -> float:
@@ -62,7 +62,7 @@ class ExpiringMap(Generic[K, V]):
 
 
 class ExpiringSet(Generic[K]):
-    """Keys that hold until a moment each. Those that do not any more take memory for a while."""
+    """A set of keys, each with its own end. Expired keys stay in memory for a while."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -77,7 +77,7 @@ class ExpiringSet(Generic[K]):
             self._look_at = 2 * len(self._ends) + _LOOK_AT
 
     def left(self, key: K) -> float:
-        """Seconds that it still holds; 0 when it does not."""
+        """Return the remaining seconds of a key; 0 if it is absent or expired."""
         return max(0.0, self._ends.get(key, 0.0) - self._clock.monotonic())
 
     def pop(self, key: K) -> None:
@@ -87,5 +87,5 @@ class ExpiringSet(Generic[K]):
         return self.left(key) > 0
 
     def __len__(self) -> int:
-        """How many take memory."""
+        """Return the number of keys in memory."""
         return len(self._ends)

@@ -1,4 +1,4 @@
-"""Waiting for the first of several things."""
+"""Waits for the first of several awaitables."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 @asynccontextmanager
 async def first_done(*awaitables: Awaitable[Any]) -> AsyncIterator[Sequence[asyncio.Future[Any]]]:
-    """Inside, one of them is done at least; afterwards the others are cancelled and over."""
+    """Enter when at least one awaitable is done; on exit, cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

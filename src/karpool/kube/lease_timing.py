@@ -1,4 +1,4 @@
-"""How long a lease holds, and how often it is renewed."""
+"""Duration of a lease and how often it is renewed."""
 
 from dataclasses import dataclass
 

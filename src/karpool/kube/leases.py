@@ -1,14 +1,13 @@
 """Leader election by Lease: at most one leader acts, and it knows when to stop.
 
-A leader may act until `renew_deadline` after it *sent* its last successful
-renewal; a rival takes over no earlier than `duration` after it *saw* the last
-change of the lease. Both count on their own monotonic clock, so wall clocks
-may be wrong, and a leader that was paused finds its time used up before it acts
-again, provided it calls `Leadership.check` right before each write.
+A leader may act until `renew_deadline` after it *sent* its last successful renewal. A rival takes over no
+earlier than `duration` after it *saw* the last change of the lease. Both use their own monotonic clock, so
+wall clocks may be wrong. A leader that was paused finds that its time has expired before it acts again,
+provided that it calls `Leadership.check` right before each write.
 
-A deleted lease may have had a leader that still acts, so whoever creates it anew waits
-as for a rival's. Only one that never knew of a lease creates it and leads at once. A leader
-gives back what it wrote itself: a lease of another holder, term or uid is not touched.
+The leader of a deleted lease may still act. So an elector that has seen a lease and recreates it waits as
+long as for a rival; only an elector that never saw a lease creates it and leads at once. A leader releases
+only its own lease: a lease with another holder, term or uid is not changed.
 """
 
 import asyncio
@@ -31,16 +30,19 @@ from karpool.model.kubernetes.times import rfc3339_micro
 
 log = structlog.get_logger(__name__)
 
-LONGEST_DURATION = 3600.0  # a lease that claims more was not written by an elector
+LONGEST_DURATION = 3600.0  # a longer duration was not written by an elector
 
 
 def own_identity() -> str:
-    """Unique per process start: a restarted pod is a rival of its former self."""
+    """Return an identity that is unique per process start: a restarted pod is a rival of its former self."""
     return f"{socket.gethostname()}_{secrets.token_hex(4)}"
 
 
 class Leadership:
-    """Held while leading. `term` grows with every change of leader: a fencing token for stored state."""
+    """The right to act as leader.
+
+    `term` grows with every change of leader and is a fencing token for storage.
+    """
 
     def __init__(self, elector: "LeaseElector", term: int) -> None:
         self._elector = elector
@@ -68,15 +70,16 @@ class LeaseElector:
     ) -> None:
         self.name = f"{namespace}/{name}"
         self.identity = identity or own_identity()
-        self._client = client.without_limit()  # a renewal behind a queue of lists would come too late
+        self._client = client.without_limit()  # a renewal that queues behind lists would come too late
         self._clock = client.clock
         self._lease = name
         self._namespace = namespace
         self._timing = timing
         self._valid_until = float("-inf")
         self._taken = asyncio.Event()
-        self._held: Object | None = None  # the lease of our term, as far as we know; never a rival's
-        self._seen: tuple[Any, ...] | None = None  # the record we wait for; None if we know of no lease...
+        self._held: Object | None = None  # the lease of our own term as last read; never a rival's
+        # The record whose expiry we wait for; None if we know of no lease...
+        self._seen: tuple[Any, ...] | None = None
         self._stamp = 0.0
         self._seen_at = 0.0  # ...and when it last changed, by our clock
 
@@ -85,10 +88,10 @@ class LeaseElector:
         return self._clock.monotonic() < self._valid_until
 
     async def run(self, led: Callable[[Leadership], Awaitable[None]]) -> None:
-        """Wait for the lease, run `led` while holding it, give it back at the end.
+        """Wait for the lease, run `led` while holding it, and release it at the end.
 
-        `led` is cancelled when the lease can no longer be counted on; then
-        LeadershipLost is raised, after `led` has ended. What `led` raises is raised.
+        When the lease can no longer be relied on, `led` is cancelled; LeadershipLost is raised after `led`
+        has ended. Errors of `led` are raised as they are.
         """
         self._taken.clear()
         await self._acquire()
@@ -134,7 +137,7 @@ class LeaseElector:
 
     def _step_down(self) -> None:
         self._valid_until = float("-inf")
-        self._held = None  # there is nothing of ours to give back
+        self._held = None  # nothing of ours is left to release
         self._taken.set()
 
     async def _acquire(self) -> None:
@@ -143,7 +146,7 @@ class LeaseElector:
             try:
                 await self._try_to_acquire()
             except KubeError as error:
-                # Said aloud once: without its namespace, or the right to it, the lease never comes.
+                # Logged once: without the namespace, or the permission, the lease never comes.
                 reason = str(error)
                 say = log.debug if isinstance(error, Conflict) or reason == told else log.warning
                 say("lease not acquired", lease=self.name, reason=reason)
@@ -152,16 +155,16 @@ class LeaseElector:
                 await self._clock.sleep(self._timing.retry * (0.9 + 0.2 * self._client.chance()))
 
     async def _renew(self) -> None:
-        # The work may take a while to end after the lease was taken; its taker's lease is not ours to renew.
+        # The work may take a while to end after a rival took the lease; a rival's lease is not renewed.
         while not self._taken.is_set():
             await self._clock.sleep(self._timing.retry)
             try:
                 await self._write(self._with_spec(self._held, renewed=True))
             except Conflict:
-                # Ours unless someone took it; a label added by a person is no reason to step down.
+                # Still ours unless a rival took it; a label that a person added is no reason to step down.
                 await self._reread()
             except NotFound:
-                # Whoever finds no lease creates one and leads.
+                # An elector that finds no lease creates one and leads.
                 self._step_down()
             except KubeError as error:
                 log.warning("lease not renewed", lease=self.name, reason=str(error))
@@ -189,8 +192,8 @@ class LeaseElector:
     def _is_free(self, lease: Object) -> bool:
         self._note(lease)
         spec = _spec(lease)
-        # Our own name is waited for too: a request we gave up on may have put it there at any time,
-        # even under a leader whose lease was deleted.
+        # Wait even if the holder is our own name: a request that we gave up on may have written it at any
+        # time, even under a leader whose lease was deleted.
         waited = self._clock.monotonic() - self._seen_at
         return not spec.get("holderIdentity") or waited >= self._duration_of(spec)
 
@@ -203,11 +206,14 @@ class LeaseElector:
         stated = spec.get("leaseDurationSeconds")
         if not isinstance(stated, int | float) or not 0 < stated <= LONGEST_DURATION:
             return self._timing.duration
-        # Never sooner than we would expect others to wait for us.
+        # Never wait less than others must wait for us.
         return max(float(stated), self._timing.duration)
 
     async def _create(self) -> None:
-        """Lead at once if there never was a lease; otherwise it is ours to wait for, like anyone's."""
+        """Create the lease.
+
+        Lead at once if there never was one; otherwise wait, as for the lease of a rival.
+        """
         sent_at = self._clock.monotonic()
         lease = self._with_spec(
             {"metadata": {"name": self._lease, "namespace": self._namespace}}, renewed=False
@@ -216,7 +222,8 @@ class LeaseElector:
             async with asyncio.timeout(self._timing.renew_deadline / 2):
                 created = await self._client.create(LEASES, lease)
         except AlreadyExists:
-            self._seen = self._seen or ()  # no record is like this one, so the first one read is a change
+            # Equals no record, so the first record that is read counts as a change.
+            self._seen = self._seen or ()
             return
         except TimeoutError:
             return
@@ -260,7 +267,10 @@ class LeaseElector:
         return int(_spec(self._held or {}).get("leaseTransitions") or 0)
 
     async def _release(self) -> None:
-        """Let a rival in at once. The version makes this harmless if one already is."""
+        """Release the lease, so that a rival can lead at once.
+
+        The resource version protects a rival's lease.
+        """
         lease, self._held = self._held, None
         if lease is None:
             return
@@ -274,7 +284,7 @@ class LeaseElector:
         try:
             await self._client.update(LEASES, _vacant(lease), retry=NEVER)
         except Conflict:
-            # Perhaps only because of a renewal that was carried out while we were told to stop.
+            # The conflict may come from our own renewal, which was written while we were stopping.
             current = await self._read()
             if _tenure(current) != _tenure(lease):
                 raise
@@ -286,7 +296,7 @@ def _vacant(lease: Object) -> Object:
 
 
 def _tenure(lease: Object) -> tuple[Any, ...]:
-    """Whose term in which lease: the same for all renewals, another once someone else took it."""
+    """Return what identifies a term: equal for all its renewals, different once a rival took the lease."""
     spec = _spec(lease)
     uid = lease.get("metadata", {}).get("uid")
     return uid, spec.get("holderIdentity"), spec.get("acquireTime"), spec.get("leaseTransitions")
@@ -300,8 +310,10 @@ def _spec(lease: Object) -> Object:
 async def lead(
     elector: LeaseElector, led: Callable[[Leadership], Awaitable[None]], stop: asyncio.Event
 ) -> None:
-    """Run `led` while holding the lease; return when asked to stop before the lease was ours. One that
-    leads notices `stop` itself, and may finish."""
+    """Run `led` while holding the lease; return if `stop` is set before that.
+
+    Once it leads, `led` watches `stop` itself and may finish its work.
+    """
     async with first_done(elector.run(led), stop.wait()) as (electing, _):
         if electing.done() or elector.leading:
             await electing

@@ -1,4 +1,4 @@
-"""A file that is there, complete and durable, or as it was before."""
+"""Replaces a file atomically: it is complete and durable, or unchanged."""
 
 import errno
 import os
@@ -11,9 +11,9 @@ from typing import IO
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[IO[bytes]]:
-    """What is written here takes the place of `path` at the end; only its owner may read it.
+    """Yield a file that replaces `path` at the end; only its owner may read it.
 
-    Raises OSError, also for what is no regular file: who runs as root would put a file in place of a device.
+    Raises OSError, also if `path` is not a regular file: root would otherwise replace a device by a file.
     """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "is not a regular file", str(path))

@@ -1,8 +1,7 @@
-"""What a Kubernetes client needs from whatever carries its requests.
+"""The transport interface of the Kubernetes client.
 
-Two implementations exist: HTTP (`kube.transport.http`) and a call straight into an
-embedded API server (`karpool_fleet.apiserver.serve.inprocess`). Everything above speaks this
-interface and cannot tell them apart.
+Two implementations exist: HTTP (`kube.transport.http`) and direct calls into an embedded API server
+(`karpool_fleet.apiserver.serve.inprocess`). All code above uses this interface and sees no difference.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -28,18 +27,21 @@ class HttpResponse:
 
 
 class StreamResponse(Protocol):
-    """A response whose body arrives in pieces; pieces end anywhere."""
+    """A response whose body arrives in chunks; a chunk may end anywhere."""
 
     status: int
     headers: Mapping[str, str]
 
     def chunks(self) -> AsyncGenerator[bytes, None]:
-        """To be closed by who reads them, whether or not they end."""
+        """Yield the chunks. The reader must close the generator, whether or not it has ended."""
 
 
 class Transport(Protocol):
     async def request(self, request: HttpRequest, *, timeout: float | None = None) -> HttpResponse:
-        """Raise `kube.errors.Unreachable` when no answer came; any HTTP status is an answer."""
+        """Send a request.
+
+        Raises `kube.errors.Unreachable` when no answer came; any HTTP status is an answer.
+        """
 
     def stream(
         self, request: HttpRequest, *, timeout: float | None = None

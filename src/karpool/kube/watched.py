@@ -1,4 +1,4 @@
-"""Kinds that somebody needs to see, whoever delivers them: an informer, one list, or a file."""
+"""Kinds that a component needs, whatever delivers them: an informer, one list, or a file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class EachSink(Generic[T]):
-    """Hands changes over one by one; one that cannot be handled does not stop the rest."""
+    """Passes changes on one by one; an error in one does not stop the others."""
 
     def __init__(self, handle: Callable[[ObjectChange[T]], None]) -> None:
         self._handle = handle
@@ -30,11 +30,11 @@ class EachSink(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class WatchedKind(Generic[T]):
-    """A kind and who is told of every object of it, on the event loop.
+    """A kind and the sink that receives every object of it, on the event loop.
 
-    With `optional`, a cluster that does not serve the kind is one that has no such objects; otherwise
-    whoever asked waits for it. A kind that is served and may not be read, or fails, is waited for, unless
-    it only `refines` the answers of who asked: then they are given without, and say so.
+    With `optional`, a kind that the cluster does not serve counts as a kind without objects; otherwise the
+    consumer waits for it. The consumer also waits for a kind that is forbidden or fails, unless the kind only
+    `refines` its answers: those are then given without it, and say so.
     """
 
     resource: ApiResource
@@ -43,4 +43,4 @@ class WatchedKind(Generic[T]):
     selection: ListOptions = ALL
     optional: bool = False
     refines: bool = False
-    look_out_seconds: float | None = None  # the most between two looks for a kind that is not there
+    look_out_seconds: float | None = None  # longest interval between checks for a kind that is not served

@@ -1,8 +1,8 @@
-"""A queue of keys to look at: each once, one worker per key at a time.
+"""A queue of keys to reconcile: each key once, one worker per key at a time.
 
-Adding a key that waits does nothing; adding one that is being worked on brings
-it back when that work is done. Failures come back after a back-off of their own,
-and higher priorities come first. What to do with a key is left to the reconciler.
+Adding a queued key does nothing; adding a key in progress queues it again after that work is done. Failed
+keys return after their own back-off, and higher priorities come first. The reconciler decides what to do with
+a key.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ K = TypeVar("K", bound=Hashable)
 log = structlog.get_logger(__name__)
 
 KEY_BACKOFF = Backoff(first=0.05, limit=60.0)
-# Loops fire timers up to their resolution early. Workers that insisted on the last nanosecond would
-# wake each other for ever on a clock that moves only when nobody is awake.
+# Event loops fire timers early by up to their resolution. Workers that insisted on the last
+# nanosecond would wake each other for ever on a clock that moves only when all of them sleep.
 EARLY_SECONDS = 1e-6
-LONGEST_SECONDS = 86_400.0  # until a reconciler that wants to come back later is asked again
-_VOID_ENTRIES = 64  # delayed entries that count no more, beyond as many as count
+LONGEST_SECONDS = 86_400.0  # longest requeue delay of a reconciler
+_VOID_ENTRIES = 64  # void delayed entries that are tolerated, in addition to the number of valid ones
 
 
 class QueueShutDown(Exception):
@@ -37,7 +37,7 @@ class QueueShutDown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Returned by a reconciler that wants to look again after some seconds."""
+    """Returned by a reconciler to run again after some seconds."""
 
     after: float
 
@@ -46,7 +46,7 @@ Reconcile = Callable[[K], Awaitable[Requeue | None]]
 
 
 class QueueObserver(Protocol):
-    """Is told what a queue does: `QueueMetrics`. A key that is added while it is worked on waits, too."""
+    """Observes a queue (see `QueueMetrics`). A key that is added while in progress counts as queued, too."""
 
     def added(self, key: Hashable) -> None: ...
 
@@ -76,13 +76,13 @@ class WorkQueue(Generic[K]):
         self._later: list[tuple[float, int, K, int]] = []  # a heap of (due, order, key, priority)
         self._due: dict[K, float] = {}  # key -> its earliest valid entry in `_later`
         self._working: set[K] = set()
-        self._again: dict[K, int] = {}  # added while being worked on -> priority
+        self._again: dict[K, int] = {}  # added while in progress -> priority
         self._failures: dict[K, int] = {}
         self._closed = False
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
-        """Keys that wait to be worked on now."""
+        """Return the number of keys that are ready now."""
         self._promote()
         return len(self._queued)
 
@@ -106,7 +106,7 @@ class WorkQueue(Generic[K]):
         self._wake.set()
 
     def add_after(self, key: K, seconds: float, *, priority: int = 0) -> None:
-        """The earliest of several delays for a key counts."""
+        """Add a key after a delay. Of several delays for a key, the earliest counts."""
         if self._closed:
             return
         if self.tell is not None:
@@ -123,27 +123,30 @@ class WorkQueue(Generic[K]):
         self._wake.set()
 
     def _drop_void(self) -> None:
-        """Entries that an earlier one took the place of would stay until their own time comes."""
+        """Drop entries that an earlier one replaced; they would stay until they are due."""
         if len(self._later) > 2 * len(self._due) + _VOID_ENTRIES:
             self._later = [entry for entry in self._later if self._due.get(entry[2]) == entry[0]]
             heapq.heapify(self._later)
 
     def add_failed(self, key: K, *, priority: int = 0) -> float:
-        """Bring the key back after its back-off, which grows until `forget`; returns the delay."""
+        """Requeue the key after its back-off, which grows until `forget`; return the delay."""
         self._failures[key] = self._failures.get(key, 0) + 1
         delay = self._backoff.delay(self._failures[key], self._chance())
         self.add_after(key, delay, priority=priority)
         return delay
 
     def forget(self, key: K) -> None:
-        """The key is well again: its next failure starts from the first delay."""
+        """Reset the back-off of the key."""
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:
         return self._failures.get(key, 0)
 
     async def get(self) -> K:
-        """The next key; `done` must follow. Raises ShutDown when the queue is shut down and empty."""
+        """Return the next key; `done` must follow.
+
+        Raises QueueShutDown when the queue is shut down and empty.
+        """
         while True:
             self._promote()
             if (key := self._pop()) is not None:
@@ -151,7 +154,7 @@ class WorkQueue(Generic[K]):
                 if self.tell is not None:
                     self.tell.taken(key[0])
                 if self._queued:
-                    self._wake.set()  # another waiter may take the next one
+                    self._wake.set()  # another worker may take the next one
                 return key[0]
             if self._closed:
                 self._wake.set()
@@ -173,7 +176,7 @@ class WorkQueue(Generic[K]):
             self._put(key, priority)
 
     def shut_down(self) -> None:
-        """Nothing more is taken in; what waits now is still handed out, what is delayed is dropped."""
+        """Accept no more keys; ready keys are still returned, delayed keys are dropped."""
         self._closed = True
         self._again.clear()
         self._later.clear()
@@ -181,7 +184,7 @@ class WorkQueue(Generic[K]):
         self._wake.set()
 
     async def run(self, reconcile: Reconcile[K], *, workers: int = 1) -> None:
-        """Work until shut down. A reconciler that raises is called again with back-off."""
+        """Reconcile keys until shut down. After an error the key is retried with back-off."""
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self._work(reconcile))
@@ -196,19 +199,20 @@ class WorkQueue(Generic[K]):
                 again_in = await reconcile(key)
             except Exception as error:
                 delay = self.add_failed(key)
-                # A conflict is how others' writes are noticed; looking again is all there is to do.
+                # A conflict shows that another client wrote; reading again is enough.
                 say = log.debug if isinstance(error, Conflict) else log.warning
                 say("reconcile failed", key=str(key), reason=str(error), retry_in=round(delay, 2))
             else:
                 self.forget(key)
                 if again_in is not None:
-                    # What is looked at early is looked at once more; what is gone by then is not kept long.
+                    # The delay is bounded: a late key is reconciled early once more, and a deleted one is not
+                    # kept long.
                     self.add_after(key, min(again_in.after, LONGEST_SECONDS))
             finally:
                 self.done(key)
 
     def _promote(self) -> None:
-        """Move what has become due to the ready keys."""
+        """Move due keys to the ready keys."""
         now = self._clock.monotonic() + EARLY_SECONDS
         while self._later and self._later[0][0] <= now:
             due, _, key, priority = heapq.heappop(self._later)

@@ -1,1 +1,1 @@
-"""Requests to the API server, typed. Start with `client`."""
+"""Typed requests to the API server. Start with `client`."""

@@ -1,8 +1,8 @@
-"""The verbs of the Kubernetes API, typed by what the caller wants to read.
+"""A typed client of the Kubernetes API.
 
-`await client.get(PODS, "web", namespace="default", into=Pod)` gives a `Pod`;
-without `into` it gives the whole object as a dict. Structs are partial, so
-nothing decoded into one is ever sent back: writes take dicts or patches.
+`await client.get(PODS, "web", namespace="default", into=Pod)` returns a `Pod`; without `into` it returns the
+whole object as a dict. Structs hold only some of the fields, so they are never sent back: writes take dicts
+or patches.
 """
 
 import copy
@@ -31,7 +31,7 @@ Body = Mapping[str, Any]
 
 
 class Client(ApiReader):
-    """One API server, read and written."""
+    """Reads and writes the objects of one API server."""
 
     async def __aenter__(self) -> "Client":
         return self
@@ -40,19 +40,25 @@ class Client(ApiReader):
         await self.close()
 
     def without_limit(self) -> "Client":
-        """The same client without rate limit, for what must not queue behind bulk work: leases."""
+        """Return a copy without rate limit, for leases, which must not queue behind bulk work."""
         other = copy.copy(self)
         other.rest = self.rest.without_limit()
         return other
 
     def fenced(self, check: Callable[[], None]) -> "Client":
-        """The same client for one who may lose the right to write: `check` raises before each attempt."""
+        """Return a copy that calls `check` before each write attempt.
+
+        `check` raises if writing is not allowed.
+        """
         other = copy.copy(self)
         other.rest = self.rest.fenced(check)
         return other
 
     async def create(self, resource: ApiResource, obj: Body, *, namespace: str | None = None) -> Object:
-        """Not repeated when the answer is lost: the caller reads and decides."""
+        """Create an object.
+
+        If the answer is lost, the request is not repeated: the caller reads and decides.
+        """
         path = resource.collection(namespace if namespace is not None else _namespace_of(resource, obj))
         return await self._write("POST", path, _typed(resource, obj), self._options())
 
@@ -66,7 +72,7 @@ class Client(ApiReader):
         retry: RetryPolicy | None = None,
         timeout: float | None = None,
     ) -> Object:
-        """Replace a whole object, as read in full. Its resourceVersion makes repeating harmless."""
+        """Replace a whole object. Repeating it is safe, because the object carries its resourceVersion."""
         name = str(obj["metadata"]["name"])
         path = resource.item(
             name, namespace if namespace is not None else _namespace_of(resource, obj), subresource
@@ -94,9 +100,9 @@ class Client(ApiReader):
         field_manager: str = "",
         force: bool = False,
     ) -> Object:
-        """`patch` is a list of operations for `json`, otherwise (part of) the object.
+        """Patch an object: `patch` is a list of operations for `json`, otherwise (part of) the object.
 
-        A JSON patch may append, so it alone is not repeated after a lost answer.
+        A JSON patch may append, so it is the only type that is not repeated after a lost answer.
         """
         query = self._options(field_manager)
         if how == "apply" and force:
@@ -139,7 +145,10 @@ class Client(ApiReader):
         propagation: Propagation | None = None,
         grace_seconds: int | None = None,
     ) -> None:
-        """Repeated after a lost answer only when `uid` makes sure it is still the same object."""
+        """Delete an object.
+
+        A lost answer is retried only with `uid`, which excludes a new object of the same name.
+        """
         options = _delete_options(uid, resource_version, grace_seconds)
         if propagation:
             options["propagationPolicy"] = propagation
@@ -150,7 +159,7 @@ class Client(ApiReader):
     async def evict(
         self, name: str, *, namespace: str, uid: str = "", grace_seconds: int | None = None
     ) -> None:
-        """Ask for a pod to go, within its disruption budgets.
+        """Evict a pod, within its disruption budgets.
 
         Raises Throttled at once when a budget forbids it now (`has_cause("DisruptionBudget")`).
         """

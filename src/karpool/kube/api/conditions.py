@@ -1,4 +1,4 @@
-"""Status objects: which fields changed, and conditions that remember when they did."""
+"""Status updates: merge patches of changed fields, and conditions with their transition times."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from karpool.kube.api.decoding import Object
 
 
 def changed_fields(old: Any, new: Any) -> Object:
-    """A merge patch that turns one status into another; empty when there is nothing to say."""
+    """Return the merge patch that turns `old` into `new`; it is empty if they are equal."""
     patch: Object = {}
     for key, value in new.items():
         before = old.get(key)
@@ -27,7 +27,7 @@ def condition_of(conditions: Sequence[Object] | None, condition_type: str) -> Ob
 
 
 def upsert_condition(conditions: Sequence[Object], condition: Object, now: str) -> list[Object]:
-    """`conditions` with `condition` in its place; the time of transition stays while the status does."""
+    """Return `conditions` with `condition` set; its transition time changes only with its status."""
     before = condition_of(conditions, condition["type"])
     if before is not None and all(before.get(key) == value for key, value in condition.items()):
         return list(conditions)

@@ -1,9 +1,8 @@
-"""From the bytes of an answer to typed objects, one bad object at a time.
+"""Decodes answers of the API server into typed objects.
 
-A type is a msgspec struct with a `metadata` field (see `model.meta`), or plain
-`dict`. A page is decoded in one go; only when that fails are its items taken one
-by one, so that a single malformed object is reported and skipped and costs
-the good ones nothing.
+A type is a msgspec struct with a `metadata` field (see `model.meta`), or plain `dict`. A page is decoded in
+one go. If that fails, its items are decoded one by one: a malformed object is reported and skipped, and the
+others are kept.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,7 +46,7 @@ Report = Callable[[Sequence[SkippedObject]], None]
 
 
 def log_bad_objects(bad: Sequence[SkippedObject]) -> None:
-    """One line however many there are: a broken page must not flood the log."""
+    """Log one line for all of them: a broken page must not flood the log."""
     log.warning("objects skipped", count=len(bad), resource=bad[0].resource, first=str(bad[0]))
 
 
@@ -146,7 +145,7 @@ def bad_object(raw: msgspec.Raw, resource: ApiResource, reason: str, *, otherwis
 
 
 def raw_identity(raw: bytes | msgspec.Raw) -> ObjectIdentity | None:
-    """Who an undecoded object is, or None when not even that can be read."""
+    """Return key, uid and version of an undecoded object, or None if they cannot be read."""
     try:
         meta = _ONLY_META.decode(raw).metadata
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -159,7 +158,7 @@ def raw_identity(raw: bytes | msgspec.Raw) -> ObjectIdentity | None:
 
 
 def identity_of(obj: Any) -> ObjectIdentity:
-    """Who a decoded object is: a dict, or anything with `metadata` as in `model.meta`."""
+    """Return key, uid and version of a decoded object: a dict, or a struct as in `model.meta`."""
     if isinstance(obj, dict):
         meta = obj.get("metadata")
         if not isinstance(meta, dict):

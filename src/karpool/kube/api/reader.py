@@ -1,7 +1,7 @@
-"""The reading half of a client: one object, lists in pages, and watches.
+"""The reading half of a client: single objects, paged lists, and watches.
 
-Lists are paged and consistent as of one moment; a bad object in a list is
-reported and skipped. Retries, limits and errors are those of `rest`.
+All pages of a list show the same moment. A malformed object in a list is reported and skipped. Retries,
+limits and errors are those of `rest`.
 """
 
 import asyncio
@@ -37,11 +37,14 @@ PAGE_SIZE = 500
 TIMEOUT = 30.0
 LIST_TIMEOUT = 60.0
 EXPIRED_LIST_TRIES = 3
-REQUEST_STEPS = 3  # turns of the event loop until a request is on its way
+REQUEST_STEPS = 3  # turns of the event loop until a request is sent
 
 
 class ApiReader:
-    """One API server. `name` is the cluster's, for messages; `timeout` limits each request, lists too."""
+    """Reads one API server.
+
+    `name` is the cluster's name in messages; `timeout` limits each request, lists too.
+    """
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class ApiReader:
         self.chance = chance
         self.report = report
         self._list_timeout = timeout or LIST_TIMEOUT
-        self._field_manager = field_manager  # under which the writing half owns what it sets
+        self._field_manager = field_manager  # field manager of the writing half
         self.rest = RestClient(
             transport,
             self.clock,
@@ -86,7 +89,7 @@ class ApiReader:
         return str((await self.get_path("/version")).get("gitVersion", "unknown"))
 
     async def get_path(self, path: str) -> Object:
-        """Any JSON document of the server: discovery, versions."""
+        """Return any JSON document of the server, such as discovery or the version."""
         return self._decode("GET", path, (await self.rest.call("GET", path)).body, dict)
 
     @overload
@@ -136,9 +139,9 @@ class ApiReader:
         page_size: int = PAGE_SIZE,
         into: type[Any] = dict,
     ) -> AsyncGenerator[ObjectPage[Any], None]:
-        """All objects as of one moment, page by page; `page_size` 0 asks for a single page.
+        """Yield all objects as of one moment, page by page; `page_size` 0 asks for a single page.
 
-        Raises Gone when the server forgot that moment half-way: start again.
+        Raises Gone when the continue token expires; the caller then starts again.
         """
         path = resource.collection(selection.namespace)
 
@@ -156,8 +159,8 @@ class ApiReader:
 
         page = await page_after("")
         while token := page.continue_token:
-            # The server makes the next page while this one is read: a list of 50,000 pods is as much work
-            # for one side as for the other.
+            # Request the next page while this one is decoded: for 50,000 pods the server and the client work
+            # about equally long.
             next_page = asyncio.create_task(page_after(token))
             try:
                 for _ in range(REQUEST_STEPS):
@@ -167,7 +170,7 @@ class ApiReader:
                 page = await next_page
             finally:
                 if not next_page.cancel() and not next_page.cancelled():
-                    next_page.exception()  # it failed, and nobody asks for it any more
+                    next_page.exception()  # retrieve the error, so that asyncio does not warn about it
             if page.continue_token == token:
                 raise ServerFault(
                     f"GET {path}", 500, message="the list continues with the same page for ever"
@@ -224,7 +227,10 @@ class ApiReader:
         *,
         into: type[T],
     ) -> AsyncGenerator[WatchEvent[T], None]:
-        """Changes after `version`, without bookmarks, for ever; see `watch.Watch` for what it raises."""
+        """Yield the changes after `version`, without bookmarks and without end.
+
+        It raises what `watch.Watch` does.
+        """
         watch = Watch(
             self.rest,
             resource,

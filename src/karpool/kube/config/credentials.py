@@ -1,9 +1,8 @@
-"""What proves who we are, kept current: tokens, token files, passwords, certificates, exec plugins.
+"""Current credentials: tokens, token files, passwords, certificates and exec plugins.
 
-`current` gives what the next request should carry. Files are read again when
-they change, and at least once a minute; plugins are asked again when their
-answer expires or the server refuses it. What a kubeconfig says of the user is taken over when the file
-is written anew. No secret is ever logged.
+`current` returns what the next request carries. Files are read again when they change, and at least once a
+minute. Plugins run again when their credential expires or the server refuses it. When the kubeconfig is
+rewritten, its new user is used. No secret is ever logged.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from karpool.kube.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 REREAD_SECONDS = 60.0  # a projected token lives an hour; kubelets replace it after 80 % of that
-EXPIRY_MARGIN = 10.0  # ask again a little before the end, so that a request in flight still passes
+EXPIRY_MARGIN = 10.0  # renew a little before the end, so that a request in flight still passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +31,11 @@ class RequestIdentity:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     certificate: bytes = b""
     key: bytes = field(default=b"", repr=False)
-    secrets: tuple[str, ...] = field(default=(), repr=False)  # to be struck out of anything shown
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # removed from every text that is shown
 
 
 def _stamps(files: Sequence[Path]) -> tuple[tuple[int, int, int] | None, ...]:
-    """Others whenever a file was written; None for one that is not there."""
+    """Return the stat of each file, which changes with every write; None for a file that does not exist."""
     stamps: list[tuple[int, int, int] | None] = []
     for path in files:
         try:
@@ -59,7 +58,7 @@ class RotatingFile:
         self._read_at = 0.0
 
     def read(self) -> bytes:
-        """A file that vanishes while being replaced is forgiven for as long as an older content is known."""
+        """Return the content. If the file is missing while it is replaced, the last content is returned."""
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -76,7 +75,7 @@ class RotatingFile:
 
 
 class DataOrFileReader:
-    """A `DataOrFile`, whichever of its two forms it has."""
+    """Reads a `DataOrFile`, whether it is data or a file."""
 
     def __init__(self, source: DataOrFile, clock: Clock) -> None:
         self._data = source.data
@@ -92,7 +91,7 @@ class KubeCredentials:
         self._clock = clock
         self._stamps = _stamps(config.files)
         self._use(config.user)
-        self._asking = asyncio.Lock()  # a hundred requests start one plugin, not a hundred
+        self._asking = asyncio.Lock()  # a hundred concurrent requests start the plugin once
 
     async def current(self) -> RequestIdentity:
         """Raises ConfigError when credentials cannot be obtained."""
@@ -123,8 +122,11 @@ class KubeCredentials:
         self._from_plugin: ExecCredential | None = None
 
     def _see_kubeconfig(self) -> None:
-        """A user that was written anew takes the place of the one before; one that cannot be read does not,
-        nor one of another server, which has not to see what is for this one."""
+        """Adopt the user of a rewritten kubeconfig.
+
+        The last user is kept if the file cannot be read or names another server, which must not see these
+        credentials.
+        """
         stamps = _stamps(self._config.files)
         if stamps == self._stamps or self._config.read_again is None or None in stamps:
             return
@@ -141,7 +143,7 @@ class KubeCredentials:
             log.info("kubeconfig reloaded", cluster=self._config.name)
 
     def refused(self, identity: RequestIdentity) -> bool:
-        """The server answered 401 to `identity`: is there any hope in asking for another?"""
+        """Handle a 401 for `identity`; return whether other credentials may be available."""
         if self._user.plugin is None:
             return False
         held = self._from_plugin

@@ -1,8 +1,7 @@
-"""Ask a client-go credential plugin for a token or certificate.
+"""Runs client-go credential plugins that print a token or a certificate.
 
-Protocol client.authentication.k8s.io v1 and v1beta1. The program is started
-directly, without a shell and without a terminal, within a time limit, and its
-output is bounded. Its standard output is a secret and is never quoted.
+Protocol client.authentication.k8s.io v1 and v1beta1. The program is started directly, without a shell or a
+terminal, with a time limit and bounded output. Its standard output is a secret and is never quoted.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ class ExecCredential:
     token: str = field(default="", repr=False)
     certificate: bytes = b""
     key: bytes = field(default=b"", repr=False)
-    expires_at: float = float("inf")  # wall clock; without a stated end it is good until refused
+    expires_at: float = float("inf")  # wall clock; without an expiry it is valid until the server refuses it
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -50,7 +49,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 async def run_plugin(
     config: ClusterConfig, *, env: Mapping[str, str] = os.environ, timeout: float = TIMEOUT_SECONDS
 ) -> ExecCredential:
-    """Raises ConfigError saying which plugin failed, how, and its own hint for installing it."""
+    """Run the plugin. Raises ConfigError with the plugin, the failure and its installation hint."""
     plugin = config.user.plugin
     assert plugin is not None
     prefix = f"cluster {config.name}: exec plugin {plugin.command!r}"
@@ -112,7 +111,7 @@ async def _run(
 
 
 async def _communicate(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    """Both outputs at once, so that neither pipe can fill up and block the plugin."""
+    """Read both outputs at the same time, so that neither pipe can fill up and block the plugin."""
     assert process.stdout is not None and process.stderr is not None
     async with asyncio.TaskGroup() as group:
         output = group.create_task(_drain(process.stdout))
@@ -121,7 +120,7 @@ async def _communicate(process: asyncio.subprocess.Process) -> tuple[bytes, byte
 
 
 async def _drain(stream: asyncio.StreamReader) -> bytes:
-    """The beginning of what comes, up to just past the limit; the rest is read and dropped."""
+    """Return the output up to just past the limit; read and drop the rest."""
     output = b""
     while chunk := await stream.read(64 * 1024):
         if len(output) <= OUTPUT_LIMIT:

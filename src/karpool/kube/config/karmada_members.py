@@ -1,4 +1,4 @@
-"""How a member of Karmada is reached: what its Cluster object and the secret that it names say."""
+"""Connection settings of a Karmada member, from its Cluster object and the secret that it names."""
 
 import base64
 import binascii
@@ -9,11 +9,11 @@ from karpool.kube.config.kubeconfig import ClusterConfig, DataOrFile, KubeUser
 from karpool.kube.errors import ConfigError
 from karpool.model.kubernetes.api_resources import ObjectKey
 
-_SECRET_BYTES_MAX = 1 << 20  # as etcd has it
+_SECRET_BYTES_MAX = 1 << 20  # etcd's limit
 
 
 def secret_of(cluster: Mapping[str, Any]) -> ObjectKey:
-    """Raises ConfigError for a member that names none."""
+    """Return the key of the member's secret. Raises ConfigError if the Cluster names none."""
     spec = cluster.get("spec") or {}
     named = spec.get("secretRef") or {}
     if not spec.get("apiEndpoint") or not named.get("name"):
@@ -25,7 +25,7 @@ def secret_of(cluster: Mapping[str, Any]) -> ObjectKey:
 
 
 def member_config(cluster: Mapping[str, Any], secret: Mapping[str, Any]) -> ClusterConfig:
-    """Raises ConfigError naming the field."""
+    """Return the connection settings of a member. Raises ConfigError naming the field."""
     spec, data = cluster["spec"], secret.get("data") or {}
     token = _decoded(cluster, data, "token")
     if not token:

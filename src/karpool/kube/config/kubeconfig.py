@@ -1,9 +1,8 @@
-"""Where the API server is and who we are, as kubectl would decide it.
+"""Finds the API server and its user in the same way as kubectl.
 
-Order: an explicit file, the files of $KUBECONFIG merged, ~/.kube/config, and
-the service account of the pod we run in. The outcome is a `ClusterConfig`;
-opening connections is `kube.http`, obtaining credentials `kube.credentials`.
-Messages name the file, context, cluster or user at fault and what to do.
+Order: an explicit file, the merged files of $KUBECONFIG, ~/.kube/config, and the service account of the pod.
+The result is a `ClusterConfig`. `kube.transport.http` opens connections; `credentials` obtains credentials.
+Messages name the file, context, cluster or user that is wrong, and what to do.
 """
 
 import ipaddress
@@ -34,7 +33,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class DataOrFile:
-    """Bytes that are given, or a file that holds them and may change."""
+    """Literal bytes, or a file that holds them and may change."""
 
     data: bytes = field(default=b"", repr=False)
     path: Path | None = None
@@ -48,7 +47,7 @@ NOTHING = DataOrFile()
 
 @dataclass(frozen=True, slots=True)
 class KubeUser:
-    """How we identify ourselves. Secrets are kept out of the representation."""
+    """How we authenticate. Secrets are kept out of the representation."""
 
     token: str = field(default="", repr=False)
     token_file: Path | None = None
@@ -68,7 +67,7 @@ class KubeUser:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    name: str  # what messages call it
+    name: str  # name in messages
     server: str  # no trailing slash, may have a path
     namespace: str = "default"
     ca: DataOrFile = NOTHING
@@ -77,7 +76,7 @@ class ClusterConfig:
     proxy_url: str = field(default="", repr=False)  # may hold a password
     user: KubeUser = KubeUser()
     exec_config: Any = None  # extension for exec plugins, passed through
-    # The files that this is from, and how to read them again: tokens in a kubeconfig are renewed, too.
+    # Its files and how to read them again, because tokens in a kubeconfig are renewed, too.
     files: tuple[Path, ...] = field(default=(), compare=False)
     read_again: "Callable[[], ClusterConfig] | None" = field(default=None, compare=False, repr=False)
 
@@ -91,7 +90,7 @@ def load(
     home: Path | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> ClusterConfig:
-    """`cluster` is the name under which messages speak of it, when the caller has one."""
+    """Load the configuration. `cluster` is the name of the cluster in messages; by default it is derived."""
     prefix = f"cluster {cluster}: " if cluster else ""
     files = _files(path, env, home or Path.home())
     present = [file for file in files if file.is_file()]
@@ -125,7 +124,7 @@ def _chosen(files: Sequence[Path], prefix: str, context: str, cluster: str) -> C
 def contexts(
     path: Path | str | None = None, *, env: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> list[str]:
-    """The names of all contexts there are; none without a kubeconfig."""
+    """Return the names of all contexts; an empty list without a kubeconfig."""
     present = [file for file in _files(path, env, home or Path.home()) if file.is_file()]
     if path is not None and not present:
         raise ConfigError(_not_a_file(path))
@@ -133,7 +132,7 @@ def contexts(
 
 
 def _not_a_file(path: Path | str) -> str:
-    """Devices and pipes are not read: they may never end, and a kubeconfig is read more than once."""
+    """Return the refusal of a path: devices and pipes may never end, and the file is read more than once."""
     wrong = "is a device, pipe or directory, not a file" if Path(path).exists() else "does not exist"
     return f"kubeconfig {path} {wrong}; check --kubeconfig"
 
@@ -149,7 +148,7 @@ def _files(path: Path | str | None, env: Mapping[str, str], home: Path) -> list[
 def in_cluster(
     env: Mapping[str, str] = os.environ, service_account: Path = SERVICE_ACCOUNT, *, name: str = ""
 ) -> ClusterConfig:
-    """What a pod is given: an address in the environment, a rotating token and a CA in files."""
+    """Return the in-cluster configuration: address from the environment, rotating token and CA from files."""
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
     token, ca = service_account / "token", service_account / "ca.crt"
     if not host:
@@ -170,7 +169,7 @@ def in_cluster(
 
 
 class _Chooser:
-    """Follows a context to its cluster and user; all its messages start alike."""
+    """Resolves a context to its cluster and user; all its messages have the same prefix."""
 
     def __init__(self, config: KubeconfigFile, prefix: str) -> None:
         self._config = config
@@ -209,7 +208,7 @@ class _Chooser:
     def _user(self, chosen: ContextEntry, where: str, server: str) -> KubeUser:
         plain = server.startswith("http:")
         if not chosen.user:
-            if plain:  # kubectl proxy, which has the credentials
+            if plain:  # kubectl proxy, which adds the credentials
                 return KubeUser()
             self._fail(f"{where} has no credentials; add a user or use --kubeconfig")
         entry = self._find(self._config.users, chosen.user, f"{where}: user")

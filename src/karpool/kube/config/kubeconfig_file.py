@@ -1,8 +1,7 @@
-"""Kubeconfig files as they are written: reading one, and merging several.
+"""Reads kubeconfig files and merges them.
 
-In a merge the first file to name a context, cluster or user defines it, and
-the first to set the current context wins. Relative paths belong to the file
-they stand in, so every entry remembers its directory.
+The first file that defines a context, cluster or user wins, and so does the first current context. Relative
+paths are relative to the file that contains them, so every entry keeps its directory.
 """
 
 import base64
@@ -21,7 +20,7 @@ from karpool.model import safe_yaml
 SIZE_LIMIT = 8 * 1024 * 1024
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
-# Messages list the names there are; nobody's own is longer than that of a Kubernetes object.
+# Messages list these names; the limit is that of Kubernetes object names.
 EntryName = Annotated[str, msgspec.Meta(max_length=253)]
 T = TypeVar("T", bound=msgspec.Struct)
 NOWHERE = Path()
@@ -90,7 +89,7 @@ class UserEntry(_Entry):
         return "UserEntry(...)"  # nearly every field is a secret
 
     def impersonation(self) -> Iterator[tuple[str, str]]:
-        """Header names and values. To ignore these would be to act with more rights than was asked."""
+        """Return header names and values. Ignoring them would act with more rights than requested."""
         if self.as_user:
             yield "impersonate-user", self.as_user
         if self.as_uid:
@@ -133,7 +132,7 @@ class KubeconfigFile:
 
 
 def read_file(path: Path, prefix: str = "") -> KubeconfigFile:
-    """Raises ConfigError. Values are never shown: any of them may be a secret."""
+    """Read one file. Raises ConfigError. Values are never shown: any of them may be a secret."""
     try:
         documents = list(safe_yaml.load_documents(read_bounded(path, SIZE_LIMIT), size_limit=SIZE_LIMIT))
     except OSError as error:
@@ -165,7 +164,7 @@ def merge(files: Sequence[KubeconfigFile]) -> KubeconfigFile:
 
 
 def bytes_of(text: str, what: str, prefix: str = "") -> bytes:
-    """The content of a `*-data` field."""
+    """Decode the content of a `*-data` field."""
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
@@ -188,7 +187,7 @@ def _fill(entries: dict[str, T], named: Iterator[tuple[str, T]], directory: Path
 
 
 def _without_nulls(value: Any) -> Any:
-    """`token: null` and `token:` mean that there is none."""
+    """Remove null values: `token: null` and `token:` mean that there is no token."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

@@ -11,7 +11,7 @@ from karpool.kube.errors import ConfigError
 def client_context(
     where: str, *, ca: bytes = b"", certificate: bytes = b"", key: bytes = b"", insecure: bool = False
 ) -> ssl.SSLContext:
-    """A context that trusts `ca` alone, or the system's authorities when there is none.
+    """Return a context that trusts only `ca`, or the system's authorities if `ca` is empty.
 
     Raises ConfigError; `where` names the cluster.
     """
@@ -29,7 +29,7 @@ def client_context(
 
 
 def _load_pair(context: ssl.SSLContext, where: str, certificate: bytes, key: bytes) -> None:
-    # OpenSSL reads pairs from files only; this one is private and gone at once.
+    # OpenSSL reads pairs from files only; this file is private and deleted right after.
     handle, name = tempfile.mkstemp(prefix="karpool-", suffix=".pem")
     path = Path(name)
     try:
@@ -45,5 +45,5 @@ def _load_pair(context: ssl.SSLContext, where: str, certificate: bytes, key: byt
 
 
 def _no_password() -> str:
-    """An encrypted key is refused rather than asked about on the terminal."""
+    """Refuse an encrypted key; otherwise OpenSSL would ask for its password on the terminal."""
     raise ValueError("encrypted key")

@@ -1,1 +1,1 @@
-"""Clusters as files: write, read, redact. Start with `writer`."""
+"""Snapshot files of clusters: write, read, redact. Start with `writer`."""

@@ -1,8 +1,8 @@
-"""Read cluster objects back from a file: our snapshots, or manifests as kubectl prints them.
+"""Reads cluster objects from a file: our snapshots, or manifests as kubectl prints them.
 
-Snapshots are checked for format, version and completeness. Manifests may be
-YAML or JSON, one document or many, a List or JSON lines, gzip'd or not. Memory
-is bounded by the largest object for snapshots and by the file for manifests.
+Snapshots are checked for format, version and completeness. Manifests may be YAML or JSON, one document or
+many, a List or JSON lines, with or without gzip. Memory is bounded by the largest object for snapshots, and
+by the file for manifests.
 """
 
 import gzip
@@ -31,7 +31,7 @@ HEADER_LIMIT = 64 * 1024
 LINE_LIMIT = 16 * 1024 * 1024
 TOTAL_LIMIT = 8 * 1024 * 1024 * 1024  # uncompressed; 500,000 pods are about 2 GiB
 MANIFEST_LIMIT = 512 * 1024 * 1024
-ABSENT = "this cluster does not have it"  # why a kind is not in a file: there is none of it
+ABSENT = "this cluster does not have it"  # why a kind is not in a file: the cluster does not serve it
 
 
 class SnapshotHeader(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -63,19 +63,20 @@ class _Kind(msgspec.Struct, rename="camel"):
 
 
 class ObjectFile:
-    """`header` is there at once for snapshots and None for manifests; `footer` comes with the last object."""
+    """A file of objects. `header` is None for manifests; `footer` is set after the last object."""
 
     def __init__(self, path: Path, *, report: Report = log_bad_objects) -> None:
         self.path = path
         self.footer: SnapshotFooter | None = None
         self._report = report
-        if path.exists() and not (path.is_file() or path.is_dir()):  # it is read twice, which a pipe cannot
+        # The file is read twice, which is impossible with a pipe.
+        if path.exists() and not (path.is_file() or path.is_dir()):
             self._fail("is not a regular file; save it to one first")
         self._compressed = self._begins(b"\x1f\x8b")
         self.header = self._read_header()
 
     def objects(self) -> Iterator[Object]:
-        """Every object, whole. Raises SnapshotError at the first sign that the file is damaged."""
+        """Yield every object as a dict. Raises SnapshotError at the first sign of damage."""
         for raw in self._raw_objects():
             yield from self._decoded(raw, dict)
 
@@ -174,7 +175,7 @@ class ObjectFile:
             self._fail(f"holds a value that JSON cannot: {error}")
 
     def _unpacked(self, document: bytes, kind: _Kind) -> Iterator[bytes | msgspec.Raw]:
-        """The object itself, or what a List holds; items of typed lists are given their kind."""
+        """Yield the object, or the items of a List; items of typed lists get their kind."""
         assert kind.kind is not None
         if not kind.kind.endswith("List"):
             yield document
@@ -201,7 +202,7 @@ class ObjectFile:
 
     def _opened(self) -> IO[bytes]:
         try:
-            # Closed by the caller, whose errors are not about opening.
+            # The caller closes it and handles its own errors.
             file: Any = gzip.open(self.path, "rb") if self._compressed else self.path.open("rb")  # noqa: SIM115
         except OSError as error:
             self._fail(f"{error.strerror}; check the path")
@@ -221,12 +222,12 @@ class ObjectFile:
 
 
 def read_objects(path: Path, *, report: Report = log_bad_objects) -> Iterator[Object]:
-    """All objects of a snapshot or of manifests, as dicts."""
+    """Yield all objects of a snapshot or of manifests as dicts."""
     return ObjectFile(path, report=report).objects()
 
 
 def _json_documents(data: bytes) -> list[bytes] | None:
-    """The JSON documents of a file: one, or one per line. None when it is something else."""
+    """Return the JSON documents of a file: one, or one per line. None if it is not JSON."""
     if _is_json(data):
         return [data]
     lines = [line for line in data.splitlines() if line.strip()]

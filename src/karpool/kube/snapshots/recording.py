@@ -1,9 +1,9 @@
-"""Recordings: a cluster at one moment, and what changed in it from then on, in a file that only grows.
+"""Recordings: the state of a cluster and all later changes, in a file that is only appended to.
 
-gzip'd JSON lines. The first is a header. Every other one has `t`, in seconds since the start, and `put` (an
-object, as it is from then on), `gone` (one that is no more), or neither: somebody looked, and nothing had
-changed. Each write is a gzip member of its own, so that a file whose writer was killed can be read up
-to its last whole line. Secrets are never read; values that may be secret are taken out (`redaction`).
+The format is gzip'd JSON lines. The first line is a header. Every other line has `t`, in seconds since the
+start, and either `put` (the new state of an object), `gone` (a deleted object), or neither (nothing had
+changed at that time). Each write is a gzip member of its own, so that a file whose writer was killed can be
+read up to its last whole line. Secrets are never read; values that may be secret are removed (`redaction`).
 """
 
 import gzip
@@ -30,7 +30,7 @@ from karpool.model.kubernetes.times import parse_rfc3339
 
 FORMAT = "karpool-recording"
 VERSION = 1
-# Without nodes and pods there is nothing to play again; a cluster may do without the others.
+# Nodes and pods are required to replay a cluster; the other kinds are optional.
 REQUIRED = (api.NODES, api.PODS)
 RECORDED = (
     *REQUIRED,
@@ -60,8 +60,8 @@ KEPT_METADATA = (
     "finalizers",
     "creationTimestamp",
 )
-_ANNOTATION_MAX = 4096  # longer ones are documents of their own, and say nothing about capacity
-# Of a status only what decides where pods can be; counters and heartbeats change all the time.
+_ANNOTATION_MAX = 4096  # longer values are documents of their own and do not concern capacity
+# Status fields that decide where pods can run; counters and heartbeats change all the time.
 _STATUS: dict[str, tuple[str, ...]] = {
     "Node": ("capacity", "allocatable", "conditions"),
     "Pod": ("phase", "startTime", "conditions"),
@@ -98,10 +98,9 @@ class RecordedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Recorder:
-    """Turns what informers tell into lines; `now` counts in seconds, and stands at 0 while kinds are listed.
+    """Turns informer events into lines; `now` is in seconds, and 0 while kinds are listed.
 
-    What is written is decided by what was written before: an update that changes nothing that is kept is
-    no line.
+    An update that changes none of the recorded fields writes no line.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -141,7 +140,7 @@ class Recorder:
         self._lines.append(_encode(change))
 
     def written(self) -> bytes:
-        """Everything since the last call, and how far time has come; as a gzip member."""
+        """Return all lines since the last call and the current time, as a gzip member."""
         lines, self._lines = self._lines, []
         lines.append(_encode(RecordedChange(t=self._now())))
         return packed(lines)
@@ -177,7 +176,7 @@ def _name(resource: ApiResource, change: ObjectChange[Object]) -> RecordedName:
 
 
 def essentials(resource: ApiResource, obj: Object) -> Object:
-    """What a recording keeps of an object."""
+    """Return the part of an object that a recording keeps."""
     cleaned = redact(obj)
     metadata = {key: value for key in KEPT_METADATA if (value := cleaned.get("metadata", {}).get(key))}
     annotations = metadata.get("annotations")
@@ -212,7 +211,7 @@ def _essential_status(kind: str, status: Object) -> Object:
 
 
 class Recording:
-    """A file of `karpool record`. `cut` says, after reading, that its last line is not whole."""
+    """A file of `karpool record`. After reading, `cut` is True if its last line is incomplete."""
 
     def __init__(self, path: Path) -> None:
         """Raises SnapshotError."""
@@ -239,7 +238,10 @@ class Recording:
             return None
 
     def changes(self) -> Iterator[RecordedChange]:
-        """In order of time. Raises SnapshotError for what no writer could have left behind."""
+        """Yield changes in order of time.
+
+        Raises SnapshotError for a file that no recorder can have written.
+        """
         decoder = msgspec.json.Decoder(RecordedChange)
         at, lines = 0.0, self._lines(LINE_LIMIT)
         next(lines, None)
@@ -258,7 +260,7 @@ class Recording:
             yield change
 
     def _lines(self, limit: int) -> Iterator[bytes]:
-        """Whole ones. A file that ends within a member was cut; one whose bytes are wrong is damaged."""
+        """Yield whole lines. A file that ends within a gzip member was cut; wrong bytes mean damage."""
         total = number = 0
         try:
             with gzip.open(self.path, "rb") as file:
@@ -295,7 +297,7 @@ def _is_named(obj: Object) -> bool:
 
 @dataclass(frozen=True)
 class SavedCluster:
-    """A cluster at one moment; `taken_at` is None where the file does not say."""
+    """The state of a cluster at one moment; `taken_at` is None if the file has no time."""
 
     objects: Sequence[Object]
     taken_at: float | None = None
@@ -311,7 +313,7 @@ def is_recording(path: Path) -> bool:
 
 
 def read_saved_cluster(path: Path) -> SavedCluster:
-    """Of a snapshot, of manifests, or as a recording begins. Raises SnapshotError."""
+    """Read a snapshot, manifests, or the first state of a recording. Raises SnapshotError."""
     if not is_recording(path):
         file = ObjectFile(path)
         objects = [obj for obj in file.objects() if _is_named(obj)]

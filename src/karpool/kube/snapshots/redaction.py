@@ -1,8 +1,7 @@
-"""Take out of objects what a snapshot must not carry: values that may be secret, and bulk.
+"""Removes values that may be secret, and bulk, from objects of a snapshot.
 
-Names stay, values go. What is taken out is chosen by where it stands (an `env`
-list, a `command`, a `userData`), at any depth, so that templates inside other
-objects are covered as well.
+Names are kept, values are removed. Position decides what is removed (an `env` list, a `command`, a
+`userData`), at any depth, so that templates inside other objects are covered as well.
 """
 
 from typing import Any
@@ -12,7 +11,7 @@ from karpool.kube.api.decoding import Object
 REDACTED = "[redacted]"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-# What runs in a container, and how it is probed, says nothing about capacity.
+# The command of a container and its probes do not concern capacity.
 _DROPPED = frozenset(
     ("command", "args", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "managedFields")
 )
@@ -23,7 +22,7 @@ _BLANKED = frozenset(
 
 
 def redact(obj: Object) -> Object:
-    """A copy that is safe to hand to someone else. Raises RecursionError for absurd nesting."""
+    """Return a copy that is safe to share. Raises RecursionError for very deep nesting."""
     cleaned = _clean(obj)
     assert isinstance(cleaned, dict)
     return cleaned
@@ -53,7 +52,7 @@ def _clean_field(key: str, value: Any) -> Any:
 
 
 def _without_value(item: Any) -> Any:
-    """`valueFrom` only names where a value would come from, and stays."""
+    """Remove the value and keep `valueFrom`, which only names the source of a value."""
     if not isinstance(item, dict):
         return REDACTED
     cleaned = {key: _clean(part) for key, part in item.items() if key != "value"}

@@ -1,9 +1,9 @@
-"""Write what a cluster looks like into one file, for planning elsewhere.
+"""Writes the state of a cluster into one file, for planning elsewhere.
 
-The file is gzip'd JSON lines: a header, one line per object, and a footer that
-proves it complete. It appears under its name only when it is. Secrets are never
-read, values that may be secret are taken out (`redaction`), and a kind that the
-server lacks or forbids is noted, not fatal. Reading is `reader`.
+The file is gzip'd JSON lines: a header, one line per object, and a footer that proves completeness. The file
+appears under its name only when it is complete. Secrets are never read, and values that may be secret are
+removed (`redaction`). A kind that the server lacks or forbids is noted and is not an error. `reader` reads
+the file.
 """
 
 import gzip
@@ -49,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SnapshotKind:
-    """All objects of a kind that are selected, or one by name."""
+    """A kind in a snapshot: all selected objects, or one object by name."""
 
     resource: ApiResource
     selection: ListOptions = ALL
@@ -59,7 +59,7 @@ class SnapshotKind:
         return f"{self.resource}/{self.name}" if self.name else str(self.resource)
 
 
-# What commands look at besides the kinds of a `Cluster`: Karmada's, for one.
+# Kinds that commands read in addition to those of a `Cluster`, such as Karmada's.
 # Works are left out on purpose: they embed whole manifests, Secrets included.
 _BESIDES = (
     kinds.KWOKNODECLASSES,
@@ -69,14 +69,15 @@ _BESIDES = (
     kinds.PROPAGATIONPOLICIES,
     kinds.CLUSTERPROPAGATIONPOLICIES,
 )
-# Of events, only those about capacity; of all other kinds everything: pods that have ended say what failed.
+# Only events about capacity, but all objects of other kinds: finished pods show what failed.
 SAVED_KINDS: tuple[SnapshotKind, ...] = tuple(
-    dict.fromkeys(  # each once: what a cluster is fed with may be an owner of pods as well
+    dict.fromkeys(  # without duplicates: a kind of the cluster may also own pods
         (
             *(
                 SnapshotKind(kind.resource, kind.selection if kind.resource == kinds.EVENTS else ALL)
                 for kind in ALL_KINDS
-                if kind.resource != kinds.CONFIGMAPS  # those are read by name: others may hold anything
+                # ConfigMaps are read by name: others may contain secrets.
+                if kind.resource != kinds.CONFIGMAPS
             ),
             *map(SnapshotKind, _BESIDES),
             SnapshotKind(kinds.EVENTS, ListOptions(field_selector="reason=FailedScheduling")),
@@ -99,7 +100,7 @@ class SnapshotSummary:
         return sum(self.counts.values())
 
 
-SnapshotProgress = Callable[[str, int], None]  # of a kind, how many objects were read until now
+SnapshotProgress = Callable[[str, int], None]  # resource, objects read so far
 
 
 async def take_snapshot(
@@ -111,9 +112,10 @@ async def take_snapshot(
     replace_any: bool = False,
     progress: SnapshotProgress | None = None,
 ) -> SnapshotSummary:
-    """Raises SnapshotError when the file cannot be written, and KubeError when the cluster cannot be read.
+    """Write a snapshot of the cluster.
 
-    A file that is no snapshot stays as it is, unless `replace_any`.
+    Raises SnapshotError when the file cannot be written, and KubeError when the cluster cannot be read. An
+    existing file that is not a snapshot is kept, unless `replace_any`.
     """
     if not replace_any and not _may_be_replaced(path):
         raise SnapshotError(f"{path}: exists and is not a snapshot; choose another path, or add --force")
@@ -166,7 +168,7 @@ async def _copy(
                     progress(str(kind.resource), count)
             return count
         except StatusError as error:
-            # Half a kind is worse than none: it would look like a smaller cluster.
+            # An incomplete kind is worse than a missing one: it would look like a smaller cluster.
             writer.back_to(mark)
             if not isinstance(error, Gone) or attempt == EXPIRED_LIST_TRIES:
                 raise
@@ -174,7 +176,7 @@ async def _copy(
 
 
 def _line(resource: ApiResource, obj: Object) -> Object:
-    # Items of a list carry neither; in a file of many kinds each needs both.
+    # Items of a list have neither field; a file with many kinds needs both.
     return {"apiVersion": resource.api_version, "kind": resource.kind, **redact(obj)}
 
 
@@ -187,7 +189,7 @@ def _why(error: StatusError) -> str:
 
 
 class _Writer:
-    """Compressed lines; every call is a gzip member of its own, so that the file can be cut back."""
+    """Writes compressed lines; every call is a gzip member of its own, so that the file can be truncated."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -206,7 +208,7 @@ class _Writer:
 
 
 def _may_be_replaced(path: Path) -> bool:
-    """One that is not there, holds nothing, or that a snapshot wrote; others are refused below."""
+    """Return whether the file is missing, empty or a snapshot; other files are not overwritten."""
     if not path.is_file():
         return True
     try:

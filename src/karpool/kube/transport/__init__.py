@@ -1,1 +1,1 @@
-"""How requests travel: HTTP or in-process, rate limits, retries. Start with `transport`."""
+"""HTTP transport, rate limits, retries and Prometheus queries. Start with `rest`."""

@@ -1,7 +1,7 @@
-"""How long to wait after the n-th failure in a row: doubling, capped, jittered.
+"""Back-off delays: doubled after each failure, capped, and jittered.
 
-The jitter keeps the lower half of the delay, so that a retry never comes at
-once, and spreads the rest, so that a fleet of clients does not come together.
+The jitter varies only the upper half of the delay: a retry never comes at once, and many clients do not retry
+at the same moment.
 """
 
 import random
@@ -20,7 +20,7 @@ class Backoff:
     limit: float = 30.0
 
     def delay(self, failures: int, draw: float) -> float:
-        """Seconds to wait after `failures` failures in a row (0 waits as 1 does)."""
+        """Return the delay in seconds after `failures` failures in a row (0 counts as 1)."""
         # The exponent is capped because factor ** 2000 overflows a float.
         whole = min(self.limit, self.first * self.factor ** min(max(failures, 1) - 1, 60))
         return whole * (0.5 + 0.5 * draw)

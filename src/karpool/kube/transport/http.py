@@ -1,9 +1,8 @@
-"""Carry requests over HTTP(S) with aiohttp.
+"""Sends requests over HTTP(S) with aiohttp.
 
-Connections are reused; a changed certificate or CA opens new ones and lets the
-old finish. A 401 asks the credentials once for something better. Redirects
-are not followed and no error text carries a secret: what the server says is
-searched for ours first.
+Connections are reused. A changed certificate or CA opens new connections; requests on old ones finish. After
+a 401 the credentials are refreshed once. Redirects are not followed. Our secrets are removed from every error
+text, including the server's.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ class _Stream:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         try:
             async for chunk in self._answer.content.iter_any():
-                # Error bodies are shown to people; a whole one arrives in one piece.
+                # Error bodies are shown to people; a whole body arrives in one chunk.
                 yield chunk if self.status < 400 else _strike_out(chunk, self._identity)
         except (aiohttp.ClientError, OSError) as error:
             raise self._owner.unreachable(error, self._what, self._identity) from error
@@ -98,7 +97,10 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest, *, timeout: float | None = None) -> AsyncIterator[_Stream]:
-        """`timeout` bounds the time until the answer starts; silence after that is the reader's affair."""
+        """Open a stream.
+
+        `timeout` bounds the time until the answer starts; the reader handles later silence.
+        """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=timeout or CONNECT_SECONDS, sock_read=None)
         async with self._answered(request, limits, start_within=timeout) as (answer, identity):
             yield _Stream(answer, self, describe(request), identity)
@@ -128,7 +130,8 @@ class HttpTransport:
             try:
                 yield answer, identity
             finally:
-                # A stream that is left early cannot be reused; a finished answer already went back.
+                # A stream that is left early cannot be reused; a finished answer has released its connection
+                # already.
                 answer.close()
         finally:
             connections.in_use -= 1
@@ -150,7 +153,7 @@ class HttpTransport:
     ) -> aiohttp.ClientResponse:
         headers = CIMultiDict(request.headers)
         headers.extend(identity.headers)
-        # Inside a cluster bandwidth is cheaper than unpacking.
+        # Inside a cluster, bandwidth is cheaper than decompression.
         headers["accept-encoding"] = "identity"
         try:
             async with asyncio.timeout(start_within):
@@ -183,7 +186,7 @@ class HttpTransport:
         return b"".join(pieces)
 
     def unreachable(self, error: Exception, what: str, identity: RequestIdentity) -> ApiUnreachable:
-        """Our words for the library's error; its own text is used only with our secrets struck out."""
+        """Return our error for the library's error; its text is used only after our secrets are removed."""
         return ApiUnreachable(
             f"{what}: {self._config.server}: {_strike_out_text(_reason(error), identity, self._proxy)}",
             sent=not isinstance(error, _BEFORE_SENDING),
@@ -214,7 +217,7 @@ class HttpTransport:
             tls = client_context(
                 self._config.name, ca=ca, certificate=certificate, key=key, insecure=self._config.insecure
             )
-        # Watches hold their connections for ever, so only plain requests are limited, by `_slots`.
+        # Watches keep their connections, so only other requests are limited, by `_slots`.
         connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=60)
         return aiohttp.ClientSession(
             connector=connector,
@@ -258,7 +261,7 @@ def _strike_out_text(text: str, identity: RequestIdentity, proxy: str) -> str:
 
 
 def _proxy_of_environment(server: str, env: Mapping[str, str]) -> str:
-    """HTTPS_PROXY and NO_PROXY, in either case, as kubectl honours them."""
+    """Return the proxy of HTTPS_PROXY and NO_PROXY, in upper or lower case, as kubectl does."""
     parts = urlsplit(server)
     lower = {name.lower(): value for name, value in env.items() if name.lower().endswith("_proxy")}
     proxy = lower.get(f"{parts.scheme}_proxy", "")
@@ -266,7 +269,7 @@ def _proxy_of_environment(server: str, env: Mapping[str, str]) -> str:
 
 
 def _goes_direct(host: str, no_proxy: str) -> bool:
-    """Hosts, domains with all below them, and networks, as Go's clients read NO_PROXY."""
+    """Match hosts, domains with their subdomains, and networks, as Go's clients interpret NO_PROXY."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Asks a Prometheus: bounded in time and size, without redirects, saying who asks where it wants to know."""
+"""Queries a Prometheus server, with bounded time and size, without redirects, and with credentials if set."""
 
 import urllib.error
 import urllib.request
@@ -18,7 +18,10 @@ _CHUNK = 2**16
 
 @dataclass(frozen=True, slots=True)
 class PrometheusServer:
-    """`url` is http or https. Secrets are in files only; `field` is what settings call it, for errors."""
+    """A Prometheus server.
+
+    `url` is http or https; secrets come from files; `field` is its setting, for errors.
+    """
 
     url: str
     bearer_token_file: str = ""
@@ -30,8 +33,11 @@ class PrometheusServer:
     refused: str = "it requires authentication"
 
     def fetch(self, path: str) -> bytes:
-        """What it answers to `path`, with its query. Files of credentials are read each time: tokens are
-        renewed. Raises OSError, http.client.HTTPException, ConfigError or Invalid."""
+        """Return the answer to `path` with its query.
+
+        Credential files are read each time, because tokens are renewed. Raises OSError,
+        http.client.HTTPException, ConfigError or Invalid.
+        """
         clock = RealClock()
         end = clock.monotonic() + TIMEOUT_SECONDS
         handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
@@ -80,7 +86,7 @@ class PrometheusServer:
             ) from None
 
     def _one_line(self, name: str, secret: bytes) -> str:
-        """What is wrong is said without the secret."""
+        """Decode a secret; errors do not contain it."""
         try:
             text = secret.decode()
         except UnicodeDecodeError:

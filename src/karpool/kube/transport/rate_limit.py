@@ -1,7 +1,6 @@
 """A token bucket: `qps` requests a second on average, `burst` at once.
 
-Waiters are served in the order they came. A waiter that is cancelled gives its
-token back.
+Waiters are served in order of arrival. A cancelled waiter returns its token.
 """
 
 from karpool.kube.clock import Clock
@@ -27,7 +26,7 @@ class TokenBucket:
 
     @property
     def is_full(self) -> bool:
-        """As good as a new one."""
+        """Whether the bucket is equal to a new one."""
         self._refill()
         return self._tokens >= self._burst
 

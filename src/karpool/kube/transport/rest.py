@@ -1,8 +1,8 @@
-"""Send one request until it is answered for good: rate limit, time limits, retries, errors.
+"""Sends one request until it has a final answer: rate limit, time limits, retries, errors.
 
-Back-off is jittered and exponential, a server's Retry-After comes first, and
-both attempts and total time are bounded. A request that may already have been
-carried out is repeated only if the caller says repeating is harmless.
+Back-off is exponential and jittered; a Retry-After of the server takes precedence. Attempts and total time
+are bounded. A request that the server may have executed is repeated only if the caller says that this is
+safe.
 """
 
 import copy
@@ -24,13 +24,13 @@ from karpool.kube.transport_interface import HttpRequest, HttpResponse, StreamRe
 USER_AGENT = f"karpool/{__version__}"
 ERROR_BODY_LIMIT = 64 * 1024
 WARNING_LIMIT = 500  # characters
-WARNINGS_MAX = 100  # different ones
+WARNINGS_MAX = 100  # different warnings
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`attempts` counts the first one; `deadline` is in seconds from the first attempt."""
+    """Limits of retries. `attempts` includes the first; `deadline` is in seconds from the first attempt."""
 
     attempts: int = 5
     deadline: float = 60.0
@@ -43,7 +43,7 @@ NEVER = RetryPolicy(attempts=1)
 
 @dataclass(frozen=True, slots=True)
 class RequestAttempt:
-    """What the metrics hook is told after each attempt. `code` is 0 when no answer came."""
+    """Facts of one attempt, for the metrics hook. `code` is 0 when no answer came."""
 
     method: str
     path: str
@@ -56,11 +56,11 @@ Observe = Callable[[RequestAttempt], None]
 
 @dataclass(frozen=True, slots=True)
 class WatchPace:
-    """How often connections are looked at on which nothing happens."""
+    """Timeouts and intervals of watches."""
 
     idle_seconds: float = 90.0  # servers send a bookmark about once a minute
-    connection_seconds: float = 300.0  # the least that one is kept
-    retry_seconds: float = 60.0  # the most between two looks at what is not there
+    connection_seconds: float = 300.0  # minimum lifetime of a connection
+    retry_seconds: float = 60.0  # longest interval between checks for a kind that is not served
 
 
 STEADY_PACE = WatchPace()
@@ -98,7 +98,7 @@ class RestClient:
         return other
 
     def fenced(self, check: Callable[[], None]) -> "RestClient":
-        """`check` is called right before each attempt at a write, and may raise."""
+        """Return a copy that calls `check` right before each write attempt; `check` may raise."""
         other = copy.copy(self)
         other._fence = check
         return other
@@ -116,10 +116,10 @@ class RestClient:
         timeout: float | None = None,
         retry: RetryPolicy | None = None,
     ) -> HttpResponse:
-        """A successful answer, or a KubeError.
+        """Return a successful answer, or raise a KubeError.
 
-        `repeatable` says whether doing it twice is harmless; by default only reads
-        are. `final` marks errors that more attempts would not change.
+        `repeatable` says that executing the request twice is safe; by default only reads are. `final`
+        identifies errors that more attempts would not change.
         """
         request = self.build(method, path, query, body, content_type)
         repeatable = method == "GET" if repeatable is None else repeatable
@@ -156,7 +156,7 @@ class RestClient:
         if self._limiter is not None:
             await self._limiter.acquire()
         if request.method != "GET":
-            # After every wait: a process may have been stopped in a queue or before a second attempt.
+            # After every wait: leadership may be lost in the queue or before a second attempt.
             self._fence()
         started = self.clock.monotonic()
         code = 0
@@ -171,7 +171,7 @@ class RestClient:
         raise errors.from_response(request, response, now=self.clock.now())
 
     def _heed(self, request: HttpRequest, response: HttpResponse) -> None:
-        """Say once what the server warns of: fields it does not know, versions that will go."""
+        """Log each warning of the server once: unknown fields, deprecated versions."""
         text = response.headers.get("warning", "")[:WARNING_LIMIT]
         if text and text not in self._warnings and len(self._warnings) < WARNINGS_MAX:
             self._warnings.add(text)
@@ -180,8 +180,8 @@ class RestClient:
     def _wait_before_retry(
         self, error: KubeError, failures: int, rules: RetryPolicy, repeatable: bool
     ) -> float | None:
-        """Seconds to wait, or None when this error must not lead to another attempt."""
-        # 429 is sent before the request is looked at, so any request may follow it.
+        """Return the seconds to wait, or None if the request must not be repeated after this error."""
+        # 429 is sent before the request is processed, so any request may be repeated.
         harmless = repeatable or isinstance(error, Throttled)
         if isinstance(error, ApiUnreachable):
             harmless = harmless or not error.sent
@@ -197,7 +197,7 @@ class RestClient:
     async def stream(
         self, request: HttpRequest, *, timeout: float | None = None
     ) -> AsyncIterator[StreamResponse]:
-        """An open answer with status 200; `timeout` bounds the time until it starts. No retries."""
+        """Yield an open answer with status 200; `timeout` bounds the time until it starts. No retries."""
         if self._limiter is not None:
             await self._limiter.acquire()
         started = self.clock.monotonic()

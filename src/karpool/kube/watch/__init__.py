@@ -1,1 +1,1 @@
-"""Lists and watches that keep copies true. Start with `informer`."""
+"""Lists and watches that keep local copies current. Start with `informer`."""

@@ -12,7 +12,7 @@ from karpool.kube.watched import WatchedKind
 
 
 class ClusterSink:
-    """Tells a cluster of the changes of one kind."""
+    """Forwards the changes of one kind to a cluster."""
 
     takes_unreadable = True
 
@@ -21,7 +21,7 @@ class ClusterSink:
         self.takes_whole_kind = kind.unreadable is Unreadable.CLOSES_DEVICES
 
     def unreadable(self) -> int:
-        """Objects of the kind that are there and were not understood, decoded or not."""
+        """Return the number of objects of the kind that exist and cannot be read, decoded or not."""
         return self._cluster.unreadable(self._kind)
 
     def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
@@ -31,8 +31,11 @@ class ClusterSink:
 def cluster_watches(
     cluster: Cluster, clock: Clock, *, refining: Aspect = NO_ASPECTS
 ) -> list[WatchedKind[Any]]:
-    """What an `InformerSet` has to watch for it. Kinds that only serve `refining` aspects may be closed
-    to us: answers are then given without them, and say so."""
+    """Return the kinds that an `InformerSet` has to watch for a cluster.
+
+    Kinds that only serve `refining` aspects may be forbidden: answers are then given without them, and say
+    so.
+    """
     return [
         WatchedKind(
             kind.resource,

@@ -1,12 +1,10 @@
-"""Keep a local copy of one resource kind, current within the watch's delay.
+"""Keeps a local copy of one resource kind, current within the delay of the watch.
 
-Sinks see every object at least once and never see an older version after a
-newer one. Intermediate versions may be skipped; deletions missed while
-disconnected are delivered after the next list. With `keep=False` only keys and
-versions are held, and the objects go to the sinks page by page. Errors never
-end an informer: it backs off, says so, and `staleness` grows. An object that cannot be
-decoded is there all the same: it counts as seen, on a list as on a watch, and sinks
-that take such objects are told (`UNREADABLE`).
+Sinks see every object at least once and never see an older version after a newer one. Intermediate versions
+may be skipped; deletions missed while disconnected are delivered after the next list. With `keep=False` only
+keys and versions are kept, and objects are passed to the sinks page by page. Errors never end an informer: it
+backs off, logs the error, and `staleness` grows. An object that cannot be decoded still counts as seen, in a
+list and in a watch; sinks that handle such objects receive `UNREADABLE`.
 """
 
 import asyncio
@@ -30,8 +28,8 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-STALE_LIST_LIMIT = 3  # a server that insists on an older state has lost its history
-EXPIRED_LIST_LIMIT = 2  # lists that expired half-way before one is asked for in a single page
+STALE_LIST_LIMIT = 3  # after so many lists with an older state, the server has lost its history
+EXPIRED_LIST_LIMIT = 2  # expired lists before the informer asks for a single page
 
 
 class _Entry(NamedTuple):
@@ -53,8 +51,11 @@ class Informer(Generic[T]):
         optional: bool = False,
         look_out_seconds: float | None = None,
     ) -> None:
-        """`optional`: a server that does not have the kind is nothing to warn of. `look_out_seconds`: the
-        most between two looks for it; by default as for everything that fails."""
+        """Create an informer; `run` starts it.
+
+        `optional`: a missing kind is not logged as a warning. `look_out_seconds`: longest interval between
+        checks for a missing kind; by default that of other errors.
+        """
         self.resource = resource
         self.synced = asyncio.Event()
         self.relists = 0
@@ -66,8 +67,9 @@ class Informer(Generic[T]):
         self._page_size = page_size
         self._optional = optional
         self._look_out_seconds = look_out_seconds
-        self.unreadable: dict[ObjectKey, str] = {}  # objects that are there and cannot be decoded, and why
-        self._closed = False  # whether those who care were told that it may not be listed
+        # Objects that exist and cannot be decoded, with the reason.
+        self.unreadable: dict[ObjectKey, str] = {}
+        self._closed = False  # whether sinks were told that the kind may not be listed
         self._entries: dict[ObjectKey, _Entry] = {}
         self._version = ""
         self._sinks: list[ChangeSink[T]] = []
@@ -95,7 +97,7 @@ class Informer(Generic[T]):
         return key in self._entries
 
     def staleness(self) -> float:
-        """Seconds since the server was last heard of; infinite before that."""
+        """Seconds since the last message of the server; infinite before the first."""
         if self._last_contact is None:
             return float("inf")
         return self._client.clock.monotonic() - self._last_contact
@@ -107,7 +109,7 @@ class Informer(Generic[T]):
         return self._sinks
 
     def add_sink(self, sink: ChangeSink[T]) -> None:
-        """A sink that comes late is first told of the objects kept so far (none with `keep=False`)."""
+        """Add a sink. A late sink first receives the objects kept so far (none with `keep=False`)."""
         self._sinks.append(sink)
         held = [
             ObjectChange("ADDED", key, e.object) for key, e in self._entries.items() if e.object is not None
@@ -118,7 +120,7 @@ class Informer(Generic[T]):
     # Running
 
     async def run(self) -> NoReturn:
-        """List, watch, and start over when the server asks for it; until cancelled."""
+        """List, watch, and start again when the server requires it, until cancelled."""
         failures = 0
         while True:
             followed_at: float | None = None
@@ -130,7 +132,7 @@ class Informer(Generic[T]):
                 log.debug("listing again", resource=str(self.resource), reason=str(error))
             except KubeError as error:
                 self._interrupted(error)
-            # An end after a good while is ordinary; ends in quick succession must cost less and less.
+            # The end of a long watch is normal; short ones must back off more and more.
             failures = 1 if self._followed_for(followed_at) >= STEADY_SECONDS else failures + 1
             backoff = Backoff(first=0.5, limit=self._client.rest.pace.retry_seconds)
             pause = backoff.delay(failures, self._client.chance())
@@ -139,15 +141,15 @@ class Informer(Generic[T]):
             await self._client.clock.sleep(pause)
 
     def _interrupted(self, error: KubeError) -> None:
-        """Said aloud once, and again when something else is wrong: a kind that the server does not have
-        stays away for ever."""
+        """Log an error once, and again when it changes: a kind may be missing for ever."""
         again = self.last_error is not None and str(self.last_error) == str(error)
         self.last_error = error
         if isinstance(error, Denied) and not self.synced.is_set() and not self._closed:
             self._tell_of_kind(ObjectChange(UNREADABLE, WHOLE_KIND, None, reason=f"not read: {error}"))
         expected = self._optional and isinstance(error, NotFound)
         if isinstance(error, NotFound) and not self._entries:
-            self._heard()  # that there are none; what was there and is gone without a word grows old
+            # Counts as contact only if there are no objects; known objects of a vanished kind become stale.
+            self._heard()
         if expected:
             (log.debug if again else log.info)(
                 "kind not served yet, waiting for it", resource=str(self.resource)
@@ -160,7 +162,7 @@ class Informer(Generic[T]):
         return 0.0 if since is None else self._client.clock.monotonic() - since
 
     async def _relist(self) -> None:
-        """Bring the copy to the state of a list; `_version` is where the watch starts."""
+        """Update the copy from a list; `_version` is where the watch starts."""
         self.relists += 1
         seen: set[ObjectKey] = set()
         version, nameless = "", False
@@ -180,7 +182,7 @@ class Informer(Generic[T]):
             self._expired_lists += 1
             raise
         self._expired_lists = self._stale_lists = 0
-        # Who has not even a name that can be read may be any of those that we know.
+        # An object without a readable name may be any of the known ones, so none of them counts as deleted.
         self._deliver(self._deletions({*seen, *self._entries} if nameless else seen))
         if self._closed:
             self._tell_of_kind(ObjectChange(DELETED, WHOLE_KIND, None))
@@ -196,7 +198,7 @@ class Informer(Generic[T]):
             message = f"the list is of version {version}, but {self._version} was seen"
             raise ServerFault(f"GET {self.resource}", 500, reason="Stale", message=message)
         log.warning("server history restarted", resource=str(self.resource), version=version)
-        # What we know carries versions of another history; only uids still mean something.
+        # Known versions belong to another history; only uids are still valid.
         self._entries = {key: entry._replace(version="") for key, entry in self._entries.items()}
 
     def _changes_of_page(self, objects: Sequence[T], seen: set[ObjectKey]) -> list[ObjectChange[T]]:
@@ -231,7 +233,7 @@ class Informer(Generic[T]):
         self._entries[key] = _Entry(uid, version, entry.object if entry is not None else None)
         self.unreadable[key] = reason
         change: ObjectChange[T] = ObjectChange(UNREADABLE, key, None, raw=raw, reason=reason)
-        if entry is not None and entry.uid != uid:  # deleted and created again while we were not looking
+        if entry is not None and entry.uid != uid:  # deleted and created again while disconnected
             return [ObjectChange("DELETED", key, entry.object), change]
         return [change]
 
@@ -257,8 +259,8 @@ class Informer(Generic[T]):
                 self._deliver([change for event in batch for change in self._changes_of(event)])
 
     def _changes_of(self, event: WatchEvent[T]) -> list[ObjectChange[T]]:
-        # Versions of one kind only grow along a watch, so whatever does not move
-        # forward is a repetition.
+        # Versions of one kind only grow along a watch, so an event whose version does
+        # not grow is a repetition.
         if event.version == self._version or _is_older(event.version, self._version):
             return []
         self._version = event.version or self._version
@@ -279,13 +281,14 @@ class Informer(Generic[T]):
     def _put(self, key: ObjectKey, uid: str, version: str, obj: T) -> list[ObjectChange[T]]:
         entry = self._entries.get(key)
         if self.unreadable and self.unreadable.pop(key, None) is not None:
-            entry = entry if entry is None or entry.object is not None else None  # to others it is new
-        # Namespaces repeat thousands of times; one string each is enough.
+            # New for sinks, because it was unreadable before.
+            entry = entry if entry is None or entry.object is not None else None
+        # Namespaces repeat thousands of times; intern them.
         key = ObjectKey(sys.intern(key.namespace), key.name)
         self._entries[key] = _Entry(uid, version, obj if self._keep else None)
         if entry is None:
             return [ObjectChange("ADDED", key, obj)]
-        if entry.uid != uid:  # deleted and created again while we were not looking
+        if entry.uid != uid:  # deleted and created again while disconnected
             return [ObjectChange("DELETED", key, entry.object), ObjectChange("ADDED", key, obj)]
         return [ObjectChange("MODIFIED", key, obj, entry.object)]
 
@@ -308,7 +311,7 @@ class Informer(Generic[T]):
         try:
             sink.apply(changes)
         except Exception:
-            # One faulty listener must not keep the others, or the copy, from being current.
+            # A faulty sink must not keep the others, or the copy, from being current.
             log.exception("listener raised", resource=str(self.resource), changes=len(changes))
 
     def _followed(self) -> None:
@@ -316,7 +319,7 @@ class Informer(Generic[T]):
         self._heard()
 
     def _lost(self, error: KubeError) -> None:
-        """The watch goes on by itself; until it succeeds, this is why we hear nothing."""
+        """Keep the reason for the silence; the watch retries by itself."""
         self.last_error = error
 
     def _heard(self) -> None:
@@ -324,5 +327,5 @@ class Informer(Generic[T]):
 
 
 def _is_older(version: str, than: str) -> bool:
-    """Versions of one kind compare as integers; any others are taken as they come."""
+    """Compare versions of one kind as integers; other versions are never older."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)

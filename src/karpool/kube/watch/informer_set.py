@@ -1,4 +1,4 @@
-"""Informers for everything that somebody wants to be told of: one for all who read a kind in the same way."""
+"""Shared informers: one informer for all consumers that read a kind in the same way."""
 
 import asyncio
 from collections import Counter
@@ -16,10 +16,10 @@ from karpool.model.kubernetes.api_resources import ObjectKey
 
 
 class KindState(Enum):
-    LISTING = "listing"  # not read yet, and nothing speaks against it
+    LISTING = "listing"  # not listed yet, without an error
     SYNCED = "synced"
-    ABSENT = "absent"  # the server does not serve the kind: there are no such objects
-    DENIED = "denied"  # it is served, and closed to us
+    ABSENT = "absent"  # the server does not serve the kind, so there are no objects
+    DENIED = "denied"  # the kind is served and we may not list it
     FAILING = "failing"
 
 
@@ -35,13 +35,13 @@ class SharedInformer:
         if error is None:
             return KindState.SYNCED if self.informer.synced.is_set() else KindState.LISTING
         if isinstance(error, NotFound) and not len(self.informer):
-            # One that went away while it had objects is not believed: they would all be gone.
+            # A kind that disappears while it has objects is not believed: all of them would count as deleted.
             return KindState.ABSENT
         return KindState.DENIED if isinstance(error, Denied) else KindState.FAILING
 
     @property
     def ready(self) -> bool:
-        """Whether every object was told once, or there are none, or one can do without."""
+        """Whether every object was delivered once, the kind is absent, or the kind is not needed."""
         return self.informer.synced.is_set() or self._is_absent or self.unseen
 
     @property
@@ -50,19 +50,24 @@ class SharedInformer:
 
     @property
     def unseen(self) -> bool:
-        """Whether answers are given without it, although it may have objects."""
+        """Whether answers are given without the kind, although it may have objects."""
         return self.refines and self.state is KindState.DENIED and not self.informer.synced.is_set()
 
     def staleness(self) -> float:
-        """A kind that is not served has nothing to tell, nor has one that was never seen and is not needed;
-        what was seen grows old, whatever keeps us from seeing it again."""
+        """Return the staleness in seconds; 0 for a kind that is absent, or forbidden and not needed.
+
+        A kind that was listed becomes stale, whatever the reason.
+        """
         return 0.0 if self._is_absent or self.unseen else self.informer.staleness()
 
 
 def followers(
     client: Client, kinds: Iterable[WatchedKind[Any]], *, page_size: int = PAGE_SIZE
 ) -> list[SharedInformer]:
-    """Sinks of one kind are told in the order given. Objects are not kept."""
+    """Return one informer for each kind.
+
+    Sinks of a kind are called in the order given. Objects are not kept.
+    """
     grouped: dict[Any, list[WatchedKind[Any]]] = {}
     for kind in kinds:
         grouped.setdefault((kind.resource, kind.into, kind.selection), []).append(kind)
@@ -89,7 +94,7 @@ def followers(
 
 
 class InformerSet:
-    """All of them together."""
+    """The informers of one cluster."""
 
     def __init__(
         self, client: Client, kinds: Iterable[WatchedKind[Any]], *, page_size: int = PAGE_SIZE
@@ -104,13 +109,13 @@ class InformerSet:
         return (follower.informer for follower in self._followers)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run all informers until cancelled."""
         async with asyncio.TaskGroup() as group:
             for follower in self._followers:
                 group.create_task(follower.informer.run(), name=f"{self._name} {follower.informer.resource}")
 
     def not_ready(self) -> str | None:
-        """What was not read yet. Whatever becomes of it later is a matter of `staleness`."""
+        """Return what was not listed yet. Errors after the first list show as `staleness`."""
         if self._was_ready:
             return None
         for follower in self._followers:
@@ -121,7 +126,7 @@ class InformerSet:
         return None
 
     def troubled(self) -> list[str]:
-        """Kinds that were read and cannot be any more, or that answers are given without; and why."""
+        """Return kinds that were listed and fail now, or that answers are given without, with the reason."""
         return [
             f"cluster {self._name}: {follower.informer.resource}: {follower.state.value}"
             f" for {follower.informer.staleness():.0f}s: {follower.informer.last_error}"
@@ -130,7 +135,7 @@ class InformerSet:
         ]
 
     def unseen(self) -> list[str]:
-        """Kinds that answers are given without, and why."""
+        """Return kinds that answers are given without, with the reason."""
         return [
             f"{follower.informer.resource}: {follower.informer.last_error}"
             for follower in self._followers
@@ -138,12 +143,12 @@ class InformerSet:
         ]
 
     def unreadable(self) -> dict[str, int]:
-        """By kind: objects that are there and cannot be decoded, or were not understood by who was told."""
-        keys: dict[str, set[ObjectKey]] = {}  # a kind may be followed by several
+        """Return, by kind, the number of objects that cannot be decoded or that a sink cannot read."""
+        keys: dict[str, set[ObjectKey]] = {}  # several informers may watch one kind
         misunderstood: Counter[str] = Counter()
         for informer in self.informers:
             kind = informer.resource.kind
-            keys.setdefault(kind, set()).update(informer.unreadable)  # none is said, too
+            keys.setdefault(kind, set()).update(informer.unreadable)  # kinds with 0 are reported, too
             for sink in informer.sinks:
                 if hasattr(sink, "unreadable"):
                     misunderstood[kind] = max(misunderstood[kind], sink.unreadable())
@@ -151,11 +156,11 @@ class InformerSet:
 
     @property
     def failing(self) -> bool:
-        """Whether some kind that was not listed yet could not be read the last time it was tried."""
+        """Whether the last attempt to list some kind failed before its first list."""
         return any(
             follower.informer.last_error is not None for follower in self._followers if not follower.ready
         )
 
     def staleness(self) -> float:
-        """Seconds since the API server was last heard of, for the kind that has waited longest."""
+        """Seconds since the last message of the API server, for the stalest kind."""
         return max((follower.staleness() for follower in self._followers), default=0.0)

@@ -1,7 +1,7 @@
-"""Ending a wait from outside, without a task or a timer for every single wait.
+"""Interrupts a wait from outside, without a task or a timer for every single wait.
 
-A stream is waited for some hundred times a minute, and ended from outside perhaps once.
-What `asyncio.wait` and `asyncio.timeout` set up for each wait is set up here once.
+A stream waits some hundred times a minute and is interrupted perhaps once. What `asyncio.wait` and
+`asyncio.timeout` set up for each wait is set up here once.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """Somebody called `interrupt`."""
+    """The wait was ended by `interrupt`."""
 
 
 class Interruption:
@@ -24,14 +24,14 @@ class Interruption:
         return self._asked
 
     def interrupt(self) -> None:
-        """End the wait that is under way, and every later one."""
+        """End the current wait and every later one."""
         if not self._asked:
             self._asked = True
             if self._waiting is not None:
                 self._waiting.cancel()
 
     async def wait(self, start: Callable[[], Awaitable[T]]) -> T:
-        """What `start` gives. Raises Interrupted; a cancellation by others goes its usual way."""
+        """Return the result of `start`. Raises Interrupted; other cancellations pass through."""
         if self.is_asked():
             raise Interrupted
         task = asyncio.current_task()
@@ -48,17 +48,17 @@ class Interruption:
 
 
 class SilenceTimeout:
-    """Interrupts a wait that takes `seconds`. `wait` again and again; `close` at the end."""
+    """Interrupts a wait that takes longer than `seconds`. Call `wait` repeatedly and `close` at the end."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._interruption = Interruption()
-        self._until: float | None = None  # of the wait that is under way
+        self._until: float | None = None  # end of the current wait
         self._timer = self._loop.call_later(seconds, self._look)
 
     async def wait(self, start: Callable[[], Awaitable[T]]) -> T:
-        """Raises TimeoutError."""
+        """Return the result of `start`. Raises TimeoutError."""
         self._until = self._loop.time() + self._seconds
         try:
             return await self._interruption.wait(start)
@@ -71,7 +71,7 @@ class SilenceTimeout:
         self._timer.cancel()
 
     def _look(self) -> None:
-        """A timer that comes too early, as most do, looks again when it may be time."""
+        """Check the deadline; a timer that fires too early, as most do, is set again."""
         now = self._loop.time()
         if self._until is not None and now >= self._until:
             self._interruption.interrupt()

@@ -1,11 +1,9 @@
-"""Follow the changes of one kind from a resource version on, across cut connections.
+"""Watches one kind from a resource version on, across broken connections.
 
-Every change is seen once and in order as long as the server still knows the
-version; when it does not (HTTP 410, an ERROR event, or a server whose history
-restarted) `Gone` is raised and the caller lists again. An object that cannot be
-decoded arrives as an event without object, named, and the watch goes on. Lines
-are put together here, because an event may be larger than any reader's line
-limit and chunks may end anywhere.
+Every change is delivered once and in order while the server still has the version. When it does not (HTTP
+410, an ERROR event, or a server with a new history), `Gone` is raised and the caller lists again. An object
+that cannot be decoded arrives as a named event without object, and the watch continues. Lines are assembled
+here, because an event may exceed the line limit of a stream reader and a chunk may end anywhere.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -36,15 +34,15 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-LINE_LIMIT = 64 * 1024 * 1024  # objects stop at 1.5 MiB in etcd; this only bounds a hostile server
+LINE_LIMIT = 64 * 1024 * 1024  # etcd limits objects to 1.5 MiB; this only bounds a hostile server
 BACKOFF = Backoff(first=0.5, limit=30.0)
-STEADY_SECONDS = 30.0  # a connection that lived this long ended for a good reason
+STEADY_SECONDS = 30.0  # the end of a connection this old is not an error
 BROKEN_LIMIT = 3  # unreadable streams in a row before listing again
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """`object` is None for bookmarks and for objects that could not be decoded; those have a `reason`."""
+    """An event. `object` is None for bookmarks and for undecodable objects; the latter have a `reason`."""
 
     type: str  # ADDED, MODIFIED, DELETED or BOOKMARK
     key: ObjectKey
@@ -56,11 +54,11 @@ class WatchEvent(Generic[T]):
 
 
 class BrokenStream(Exception):
-    """The bytes are not a watch stream; what was missed will be sent again on resume."""
+    """The bytes are not a watch stream; missed events are sent again on resume."""
 
 
 class LineSplitter:
-    """Chunks in, whole lines out. Linear in the bytes, however they are cut."""
+    """Splits chunks into whole lines, in linear time."""
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._pieces: list[bytes] = []
@@ -97,7 +95,7 @@ def _event_decoder(into: type) -> msgspec.json.Decoder[Any]:
 
 
 class WatchEventReader(Generic[T]):
-    """Chunks of one connection in, events out."""
+    """Turns the chunks of one connection into events."""
 
     def __init__(self, resource: ApiResource, into: type[T], report: Report = log_bad_objects) -> None:
         self._resource = resource
@@ -107,7 +105,7 @@ class WatchEventReader(Generic[T]):
         self.failure: BrokenStream | KubeError | None = None
 
     def feed(self, chunk: bytes) -> list[WatchEvent[T]]:
-        """The events completed by this chunk. Once `failure` is set nothing more comes out."""
+        """Return the events that this chunk completes. Once `failure` is set, no more events follow."""
         events: list[WatchEvent[T]] = []
         if self.failure is not None:
             return events
@@ -117,7 +115,7 @@ class WatchEventReader(Generic[T]):
                 if event is not None:
                     events.append(event)
         except (BrokenStream, KubeError) as error:
-            self.failure = error  # raised by the caller after it has handed out the events before it
+            self.failure = error  # the caller raises it after it has delivered the events before it
         return events
 
     def _read(self, line: bytes) -> WatchEvent[T] | None:
@@ -133,7 +131,7 @@ class WatchEventReader(Generic[T]):
         return self._read_carefully(line, reason)
 
     def _read_carefully(self, line: bytes, reason: str) -> WatchEvent[T] | None:
-        """Bookmarks, errors, and objects the type does not fit."""
+        """Read bookmarks, errors, and objects that do not fit the type."""
         try:
             raw = _RAW_EVENT.decode(line)
         except _NOT_DECODED as error:
@@ -150,7 +148,7 @@ class WatchEventReader(Generic[T]):
 
 
 class Watch(Generic[T]):
-    """`version` moves forward with what has been handed out, and is where a resume starts."""
+    """A watch. `version` advances with the delivered events; a resume starts there."""
 
     def __init__(
         self,
@@ -174,10 +172,10 @@ class Watch(Generic[T]):
         self._on_failure = on_failure
 
     async def batches(self) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
-        """Events as they arrive together; never empty, never ends.
+        """Yield events in batches as they arrive; a batch is never empty and the generator never ends.
 
-        Raises Gone when the caller has to list again, and Denied, NotFound or
-        Rejected when asking again would not help.
+        Raises Gone when the caller has to list again, and Denied, NotFound or Rejected when a retry would not
+        help.
         """
         failures = broken = 0
         while True:
@@ -200,19 +198,19 @@ class Watch(Generic[T]):
             if self.version != before or lived >= STEADY_SECONDS:
                 failures = 0
             if failures or asked or self.version == before:
-                # Without progress, even a polite end must not become a tight loop.
+                # Without progress, even a regular end must not become a tight loop.
                 failures += 1
                 wait = BACKOFF.delay(failures, self._rest.chance())
                 await self._rest.clock.sleep(max(wait, min(asked or 0.0, 60.0)))
 
     def _wait_asked_by(self, error: KubeError) -> float | None:
         if isinstance(error, ServerFault) and error.has_cause("ResourceVersionTooLarge"):
-            # The server's history is shorter than ours: it was restored or started afresh.
+            # The server's history is shorter than ours: it was restored or recreated.
             raise Gone(error.what, 410, reason=error.reason, message=error.message) from error
         return getattr(error, "retry_after", None)
 
     async def _connection(self) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
-        """One connection: batches until it is cut, ends, or has been silent too long."""
+        """Yield the batches of one connection until it breaks, ends, or is silent for too long."""
         request = self._rest.build("GET", self._resource.collection(self._selection.namespace), self._query())
         reader = WatchEventReader(self._resource, self._into, self._report)
         async with self._rest.stream(request) as answer, aclosing(answer.chunks()) as chunks:
@@ -227,7 +225,7 @@ class Watch(Generic[T]):
                         raise reader.failure
 
     async def _next(self, chunks: AsyncGenerator[bytes, None], silence: SilenceTimeout) -> bytes | None:
-        """None at the end."""
+        """Return the next chunk, or None at the end."""
         try:
             return await silence.wait(lambda: anext(chunks, None))
         except TimeoutError:
@@ -236,7 +234,7 @@ class Watch(Generic[T]):
             ) from None
 
     def _query(self) -> list[tuple[str, str]]:
-        # A spread end keeps a fleet of watches from reconnecting together.
+        # A random lifetime keeps many watches from reconnecting at the same time.
         seconds = int(self._rest.pace.connection_seconds * (1 + self._rest.chance()))
         return [
             ("watch", "1"),
