@@ -1,4 +1,4 @@
-"""Devices of drivers (DRA) while nodes are being filled, pod by pod; anything can be taken back."""
+"""DRA devices while nodes are filled pod by pod; earlier states can be restored."""
 
 from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.dra.pod_claims import DraState, demand_of_shape, place_pod, with_pod
@@ -8,10 +8,10 @@ from karpool.packing.tables.room import Room
 class ClaimFilling:
     def __init__(self, room: Room) -> None:
         self._room = room
-        self.state: DraState | None = room.dra  # never changed, only replaced: who keeps it can put it back
+        self.state: DraState | None = room.dra  # immutable, so that a caller can restore an earlier one
 
     def take(self, row: int, shape: PodShape, pods: int = 1) -> bool:
-        """Pods get their devices on a node; False, and nothing is taken, where one of them finds none."""
+        """Allocate devices for pods on a node. Returns False and allocates nothing if one pod gets none."""
         before = self.state
         for _ in range(pods):
             if self.state is None:
@@ -25,7 +25,7 @@ class ClaimFilling:
         return True
 
     def room_on(self, row: int, shape: PodShape, most: int) -> int:
-        """How many more find devices on a node."""
+        """Return how many more pods get devices on a node."""
         before, pods = self.state, 0
         while pods < most and self.take(row, shape):
             pods += 1

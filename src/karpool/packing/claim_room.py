@@ -1,9 +1,9 @@
-"""How many pods the devices of drivers (DRA) serve on each node.
+"""How many pods the DRA devices of each node can serve.
 
-Devices of one node count for that node: nodes that are alike are worked out once, and where a pod asks for so
-many devices that match and nothing else, the count is arithmetic on columns. Devices and claims that several
-nodes share are counted pod by pod, each on the first node in order that takes it. Extended resources that a
-device class offers are devices of drivers wherever no plugin has them.
+Devices of one node count for that node only. Identical nodes are computed once, and if a pod asks only for a
+number of matching devices, the count is arithmetic on columns. Devices and claims that several nodes share
+are counted pod by pod, each on the first node in order that takes it. Extended resources that a device class
+offers are DRA devices on every node without a device plugin for them.
 """
 
 from collections.abc import Iterator
@@ -35,26 +35,29 @@ from karpool.packing.tables.columns import Bools, Int64s, read_only
 from karpool.packing.tables.node_table import NodeTable
 from karpool.packing.tables.room import Room
 
-# Pods placed one by one where nodes share devices or a claim; what lies beyond is not promised.
+# Bounds the work where nodes share devices or a claim, because pods are then placed one by one.
 SHARED_PODS_MAX = 256
-RESERVATIONS_MAX = 256  # pods that a claim is reserved for, as the API allows
-_CLASSES_MAX = 65_536  # counts that are kept while slices stay as they are
+RESERVATIONS_MAX = 256  # limit of the API for one claim
+_CLASSES_MAX = 65_536  # counts cached while the slices do not change
 
 
 def asks_drivers(room: Room, shape: PodShape) -> bool:
-    """Whether devices of drivers matter to a shape."""
+    """Whether a shape needs DRA devices."""
     return bool(shape.resource_claims or served_by_drivers(room.dra, shape))
 
 
 def claim_room(room: Room, shape: PodShape, caps: Int64s | None = None) -> Int64s:
-    """By node; zeros where devices are not known. `caps`: how many pods have room for all else they need."""
+    """Return by node how many pods get devices; zeros if devices are unknown.
+
+    `caps` is the number of pods that each node has room for otherwise.
+    """
     if room.dra is None:
         return np.zeros(room.n, dtype=np.int64)
     demand = demand_of_shape(room.dra, shape)
     if demand.refused:
         return np.zeros(room.n, dtype=np.int64)
     shared = _is_shared(room.dra, demand)
-    # Where nodes share devices it matters who else has room: pods take the first nodes that have it.
+    # Where nodes share devices, the count depends on `caps`: pods take the first nodes that have room.
     seen = caps.tobytes() if shared and caps is not None else b""
     key = (shape.namespace, shape.resource_claims, tuple(demand.extended.items()), demand.containers, seen)
     counts = room.claim_rooms.get(key)
@@ -68,7 +71,7 @@ def claim_room(room: Room, shape: PodShape, caps: Int64s | None = None) -> Int64
 
 
 def takes_one(room: Room, shape: PodShape) -> Bools:
-    """Nodes with devices for one pod of a shape, each by itself."""
+    """Return the nodes with devices for one pod of a shape, each node considered alone."""
     if room.dra is None:
         return np.full(room.n, not shape.resource_claims)
     if not shares_devices(room, shape):
@@ -79,12 +82,12 @@ def takes_one(room: Room, shape: PodShape) -> Bools:
 
 
 def shares_devices(room: Room, shape: PodShape) -> bool:
-    """Whether a pod on one node may take what another node could have given to the next."""
+    """Whether a pod on one node may take a device that the next pod could have got on another node."""
     return room.dra is not None and _is_shared(room.dra, demand_of_shape(room.dra, shape))
 
 
 def free_beside_drivers(room: Room, resource: str) -> Int64s:
-    """What is left of a resource; without end on nodes whose drivers serve it (see `claim_room`)."""
+    """Return what is left of a resource; unlimited on nodes whose drivers serve it (see `claim_room`)."""
     free = room.free(resource)
     if room.dra is None or resource not in room.dra.offered:
         return free
@@ -92,7 +95,7 @@ def free_beside_drivers(room: Room, resource: str) -> Int64s:
 
 
 def why_not(room: Room, shape: PodShape, row: int) -> DraOutcome | None:
-    """What the devices of one node say to one more such pod; None where devices are not known."""
+    """Return the allocator's outcome for one more pod on a node; None if devices are unknown."""
     if room.dra is None:
         return None
     demand = demand_of_shape(room.dra, shape)
@@ -100,7 +103,7 @@ def why_not(room: Room, shape: PodShape, row: int) -> DraOutcome | None:
 
 
 def _is_shared(state: DraState, demand: PodDemand) -> bool:
-    """Whether what one node gives is missing on another: claims of several pods, devices of several nodes."""
+    """Whether pods on different nodes compete: for a claim of several pods or a device of several nodes."""
     claims = [claim for claim in demand.claims if claim.allocation is None]
     if any(claim.key for claim in claims):
         return True
@@ -113,7 +116,7 @@ def _is_shared(state: DraState, demand: PodDemand) -> bool:
 
 
 def _may_share(stock: DeviceStock, request: DeviceRequest) -> bool:
-    """Whether a device that several nodes share may serve a request, or spoil it."""
+    """Whether a device that several nodes share may serve a request or make its selector fail."""
     devices = stock.slices.shared_devices
     texts = (*stock.classes[request.device_class].selectors, *request.selectors)
     if devices is None or request.mode != EXACT_COUNT or None in texts:
@@ -121,11 +124,11 @@ def _may_share(stock: DeviceStock, request: DeviceRequest) -> bool:
     try:
         return any(all(stock.memo.matches(str(text), device) for text in texts) for device in devices)
     except SelectorError:
-        return True  # it ends the search, on every node that meets it first
+        return True  # a failing selector ends the search on every node that reaches it first
 
 
 def _counts(room: Room, state: DraState, shape: PodShape, demand: PodDemand) -> Int64s:
-    """Where devices belong to one node each."""
+    """Count pods by node where every device belongs to one node."""
     served = served_by_drivers(state, shape)
     if not served:
         return _of_claims(room, state, demand.claims)
@@ -151,13 +154,13 @@ def _of_claims(room: Room, state: DraState, claims: tuple[PodClaim, ...]) -> Int
         if claim.allocation is not None and claim.allocation.node_terms is not None:
             open_nodes &= matches_terms(room.nodes, claim.allocation.node_terms)
     if not open_claims:
-        # Without claims plugins serve it all, and their columns say how many.
+        # Without claims, device plugins serve these resources, and their columns have the count.
         return np.where(open_nodes, RESERVATIONS_MAX if demand.claims else INT64_MAX, 0)
     columns = state.stock.columns
     by_node = _arithmetic(state, columns, demand)
     if by_node is None:
         by_node = _by_class(room, state, columns, demand)
-    # Nodes without slices have no devices: position -1 is theirs.
+    # Nodes without slices have no devices: they use position -1.
     with_none = np.append(by_node, 0)
     return np.where(open_nodes, with_none[_positions(room.nodes, columns)], 0)
 
@@ -176,7 +179,7 @@ def _requests(demand: PodDemand) -> Iterator[DeviceRequest]:
 
 
 def _reads(state: DraState, demand: PodDemand) -> Read:
-    """Attributes on which the answer depends."""
+    """Return the attributes that the answer depends on."""
     constraints = frozenset(
         constraint.attribute.rpartition("/")[2]
         for claim in demand.claims
@@ -192,7 +195,7 @@ def _reads(state: DraState, demand: PodDemand) -> Read:
 
 
 def _arithmetic(state: DraState, columns: DriverColumns, demand: PodDemand) -> Int64s | None:
-    """Where one request for whole devices is all there is; None where it takes a search."""
+    """Count by arithmetic if the pod has one request for whole devices; None if a search is needed."""
     requests = list(_requests(demand))
     constrained = any(claim.spec.constraints for claim in demand.claims)
     if len(requests) != 1 or constrained or len([c for c in demand.claims if c.allocation is None]) != 1:
@@ -218,7 +221,7 @@ def _arithmetic(state: DraState, columns: DriverColumns, demand: PodDemand) -> I
                 and (state.stock.features.binding_conditions or not device.binding_conditions)
             )
     except SelectorError:
-        return None  # which of the nodes meets it, and when, takes the search
+        return None  # only the search tells which nodes reach the failing selector
     usable: Bools = fits[codes] & ~columns.held(state.held)
     return columns.per_node(usable) // request.count
 

@@ -1,4 +1,4 @@
-"""How many pods the devices of each node could serve, whatever else they need."""
+"""How many pods the devices of each node could serve, ignoring all other resources."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from karpool.packing.tables.room import Room
 
 
 def device_room(room: Room, demand: DeviceDemand) -> Int64s:
-    """By node. O(devices)."""
+    """Return the number of pods by node. O(devices)."""
     if room.devices is None:
         return np.zeros(room.n, dtype=np.int64)
     return room.devices.room(demand, room.n)

@@ -1,9 +1,9 @@
-"""Which nodes a pod may run on, apart from room and from where other pods run.
+"""Which nodes a pod may run on, ignoring resources and other pods.
 
-The only implementation of node selectors, node affinity, taints, volume places
-and host ports. Each check is a mask over the nodes, computed once per distinct
-label value or taint set and remembered in the node table, so that it outlives pod
-events and is shared by overlays. Room is in `count`, topology in `topology`.
+This is the only implementation of node selectors, node affinity, taints, volume topology and host ports. Each
+check is a mask over the nodes, computed once per distinct label value or taint set and cached in the node
+table, so that it survives pod events and is shared by overlays. Resources are in `count`, topology is in
+`topology`.
 """
 
 from collections.abc import Iterable
@@ -21,16 +21,16 @@ ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the wildcard as the API spells it
 
 
 def feasible(snapshot: Room, shape: PodShape) -> Bools:
-    """Nodes that pass every check of this module. O(nodes) the first time, a lookup afterwards.
+    """Return the nodes that pass every check of this module.
 
-    Resource claims are not among them: see `claim_room`.
+    O(nodes) the first time, a lookup afterwards. Resource claims are checked in `claim_room`.
     """
     mask = admitted(snapshot.nodes, shape)
     return mask & ports_free(snapshot, shape) if shape.host_ports else mask
 
 
 def admitted(nodes: NodeTable, shape: PodShape) -> Bools:
-    """The checks that no pod can change: everything but host ports."""
+    """Return the nodes that pass the checks that pods cannot change: all but host ports."""
     key = ("admitted", shape.tolerations, shape.node_selector, shape.node_terms, shape.volume_terms)
 
     def compute(table: NodeTable) -> Bools:
@@ -47,13 +47,13 @@ def admitted(nodes: NodeTable, shape: PodShape) -> Bools:
 
 
 def selected(snapshot: Room, shape: PodShape) -> Bools:
-    """Nodes that its node selector and required node affinity choose."""
+    """Return the nodes that the node selector and the required node affinity of the pod select."""
     mask = matches_selector(snapshot.nodes, shape.node_selector)
     return mask if shape.node_terms is None else mask & matches_terms(snapshot.nodes, shape.node_terms)
 
 
 def tolerates(nodes: NodeTable, tolerations: tuple[Toleration, ...]) -> Bools:
-    """Nodes without a hard taint that is not tolerated; a cordoned node counts as tainted."""
+    """Return the nodes without an untolerated hard taint; a cordoned node counts as tainted."""
 
     def compute(table: NodeTable) -> Bools:
         by_set = np.array(
@@ -65,7 +65,7 @@ def tolerates(nodes: NodeTable, tolerations: tuple[Toleration, ...]) -> Bools:
 
 
 def matches_selector(nodes: NodeTable, pairs: Pairs) -> Bools:
-    """Nodes with all these labels."""
+    """Return the nodes with all these labels."""
     mask = np.ones(nodes.n, dtype=np.bool_)
     for key, value in pairs:
         mask &= has_label(nodes, key, ValueSet(frozenset((value,))))
@@ -73,7 +73,7 @@ def matches_selector(nodes: NodeTable, pairs: Pairs) -> Bools:
 
 
 def matches_terms(nodes: NodeTable, alternatives: Iterable[NodeTerm]) -> Bools:
-    """Nodes that satisfy at least one term; no terms, no nodes."""
+    """Return the nodes that satisfy at least one term; without terms, no node does."""
     mask = np.zeros(nodes.n, dtype=np.bool_)
     for term in alternatives:
         mask |= _matches_term(nodes, term)
@@ -90,7 +90,7 @@ def _matches_term(nodes: NodeTable, term: NodeTerm) -> Bools:
 
 
 def has_label(nodes: NodeTable, key: str, value_set: ValueSet) -> Bools:
-    """Nodes whose value of one label, or lack of it, is wanted."""
+    """Return the nodes whose value of a label, or lack of it, is admitted."""
     return nodes.per_node(("label", key, value_set), lambda table: table.label(key).select(value_set))
 
 
@@ -106,7 +106,7 @@ def _has_field(nodes: NodeTable, key: str, value_set: ValueSet) -> Bools:
 
 
 def preference(nodes: NodeTable, shape: PodShape) -> Int64s:
-    """How much a pod prefers each node, by its preferred node affinity: the sum of weights."""
+    """Return the score of each node: the summed weights of the preferred node affinity."""
     weight = np.zeros(nodes.n, dtype=np.int64)
     for preferred in shape.preferred_nodes:
         weight += preferred.weight * matches_terms(nodes, (preferred.term,))
@@ -114,7 +114,7 @@ def preference(nodes: NodeTable, shape: PodShape) -> Int64s:
 
 
 def ports_free(snapshot: Room, shape: PodShape) -> Bools:
-    """Nodes on which no pod holds a host port that this one wants."""
+    """Return the nodes where the host ports of the pod are free."""
     mask = np.ones(snapshot.n, dtype=np.bool_)
     if not shape.host_ports:
         return mask

@@ -1,8 +1,7 @@
-"""Why a pod does not fit, counted per cause.
+"""Why a pod does not fit, with the number of nodes per reason.
 
-Each node is counted under the first check that it fails, in kube-scheduler's order
-of plugins, so the counts add up to the nodes that are ruled out; or, on request,
-under every check that it fails.
+Each node is counted under the first check that it fails, in the order of kube-scheduler's plugins, so that
+the counts add up to the nodes that are ruled out; or, on request, under every check that it fails.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,13 +25,13 @@ from karpool.packing.topology.constraints import SPREAD, SPREAD_LABEL
 from karpool.packing.topology.topology import Topology
 
 _LISTED = 8
-_EXPLAINED = 64  # nodes whose devices are asked one by one why they do not serve a claim
-INSUFFICIENT = "insufficient "  # begins what is said of a resource that does not suffice
+_EXPLAINED = 64  # limits the nodes that are searched one by one for the reason of a failed claim
+INSUFFICIENT = "insufficient "  # prefix of the text about a resource that does not suffice
 CLAIMS_UNKNOWN = "cannot tell: resource claims"
 
 
 class FitReason(Reason):
-    """Of nodes, by kube-scheduler's plugin; of pools that would launch one, by what is against it."""
+    """Why a node takes no pod, named after kube-scheduler's plugins, or why a pool launches no node."""
 
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
     TAINT_TOLERATION = "TaintToleration"
@@ -47,7 +46,7 @@ class FitReason(Reason):
     POOL_UNUSABLE = "pool"
     POOL_TAINT = "taint"
     POOL_REQUIREMENT = "requirement"
-    STOCK = "stock"  # it and the limit may pass by themselves
+    STOCK = "stock"  # STOCK and LIMIT may pass without a change of the pod
     RESOURCES = "resources"
     LIMIT = "limit"
     HOST_PORTS = "host ports"
@@ -56,14 +55,14 @@ class FitReason(Reason):
 
 
 def show_count(infeasible: Infeasible[FitReason]) -> str:
-    """With the number of nodes that it rules out."""
+    """Return the reason with the number of nodes that it rules out."""
     return f"{infeasible.count} node{'' if infeasible.count == 1 else 's'}: {infeasible.detail}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
     reason: FitReason
-    detail: str | Callable[[Bools], str]  # of the nodes that are counted under it
+    detail: str | Callable[[Bools], str]  # the nodes counted under it
     nodes: Bools
     resolvable: bool | Callable[[Bools], bool] = False
 
@@ -71,7 +70,7 @@ class _Cause:
 def explain_nodes(
     snapshot: Room, shape: PodShape, *, all_causes: bool = False
 ) -> list[Infeasible[FitReason]]:
-    """Every reason for which a node does not take one more pod of this shape; empty when all do."""
+    """Return every reason why a node takes no more pods of this shape; empty if all nodes take one."""
     open_nodes = np.ones(snapshot.n, dtype=np.bool_)
     causes: list[Infeasible[FitReason]] = []
     for check in (_taints, _selector, _affinity, _ports, _room, _devices, _volumes, _claims, _topology):
@@ -88,7 +87,7 @@ def explain_nodes(
 
 
 def _merged(refusals: Iterable[Infeasible[FitReason]]) -> list[Infeasible[FitReason]]:
-    """One entry per reason: several constraints may be worded alike."""
+    """Merge reasons with the same text: several constraints may have the same wording."""
     counts: dict[Infeasible[FitReason], int] = {}
     for infeasible in refusals:
         key = structs.replace(infeasible, count=0)
@@ -102,7 +101,7 @@ def _taints(snapshot: Room, shape: PodShape) -> Iterator[_Cause]:
         taint = untolerated(taints, shape.tolerations)
         if taint is not None:
             by_taint.setdefault(taint, []).append(code)
-    # A cordoned node's own taint comes first, as that plugin does.
+    # The taint of a cordoned node comes first, because its plugin runs first.
     for taint in sorted(by_taint, key=lambda taint: taint != UNSCHEDULABLE):
         nodes = np.isin(snapshot.taint_codes, by_taint[taint])
         if taint == UNSCHEDULABLE:
@@ -143,7 +142,7 @@ def _label(snapshot: Room, key: str, value_set: ValueSet) -> _Cause:
 
 
 def _refused(value_set: ValueSet) -> str:
-    """What is true of a value that is not wanted."""
+    """Describe a value that the set does not admit."""
     match value_set.operator:
         case "In":
             return f"is not in ({_listed(value_set)})"
@@ -157,7 +156,7 @@ def _refused(value_set: ValueSet) -> str:
 
 
 def _sought(key: str, value_set: ValueSet) -> str:
-    """What no node does."""
+    """Describe what no node has."""
     match value_set.operator:
         case "In":
             return f"has label {key} in ({_listed(value_set)})"

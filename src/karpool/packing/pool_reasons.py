@@ -1,4 +1,4 @@
-"""Why no pool launches a node for a pod: each instance type is counted under the first thing against it."""
+"""Why no pool launches a node for a pod: each instance type is counted under its first failed check."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,7 +18,7 @@ _MAY_PASS = frozenset((FitReason.LIMIT, FitReason.STOCK))
 
 
 def pool_infeasible(pool: str, reason: FitReason, detail: str, types: int = 0) -> Infeasible[FitReason]:
-    """Why a pool launches nothing for a pod. `types` is how many instance types this alone rules out."""
+    """Return why a pool launches nothing for a pod. `types` is how many types this reason alone rules out."""
     return Infeasible(reason, detail, about_pool(pool), types, reason in _MAY_PASS)
 
 
@@ -27,7 +27,7 @@ def about_pool(pool: str) -> str:
 
 
 def show_pool(infeasible: Infeasible[FitReason]) -> str:
-    """With the name of the pool."""
+    """Return the text with the name of the pool."""
     pool = infeasible.about.removeprefix("nodepool ")
     return f"pool {pool}: {infeasible.detail}" if pool else infeasible.detail
 

@@ -1,4 +1,4 @@
-"""Workloads that are promised and not there yet, put in their places."""
+"""Places workloads that are promised but have no pods yet."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from karpool.packing.tables.room import PodPlacement, Room
 
 @dataclass(frozen=True, slots=True)
 class AssumedDeduction:
-    """`room`: the nodes with assumed workloads in place, `placements`: where they are.
+    """`room` has the assumed workloads in place; `placements` says where they are.
 
-    `left`: what of each found no node.
+    `left` holds the replicas of each workload that found no node.
     """
 
     room: Room
@@ -30,14 +30,14 @@ def assume(
 def placed_first_fit(
     room: Room, workloads: Iterable[Sequence[PodGroup]], *, topology: bool = False
 ) -> tuple[tuple[PodPlacement, ...], tuple[tuple[PodGroup, ...], ...]]:
-    """Where each workload goes, placed once, first fit, in order; and what of each is left.
+    """Place each workload once, first fit, in order; return the placements and what is left of each workload.
 
-    A workload that does not fit keeps what it got until the first component that failed, and
-    nothing is tried after that, as Karmada has it.
+    Like Karmada, a workload that does not fit keeps the replicas placed so far, and the components after the
+    first failed one are not tried.
     """
     filling = NodeFilling(room, topology=topology)
     left: list[tuple[PodGroup, ...]] = []
-    # Shapes that no node takes any more, by identity: to look one up by value takes longer than to place it.
+    # Full shapes, by identity: hashing a shape takes longer than placing it.
     full: dict[int, PodShape] = {}
     for groups in workloads:
         for index, group in enumerate(groups):
@@ -45,7 +45,7 @@ def placed_first_fit(
             if id(group.shape) not in full:
                 rest -= filling.place(group)
             if rest:
-                if not topology:  # with it, nodes may open again
+                if not topology:  # with topology, a closed node may open again
                     full[id(group.shape)] = group.shape
                 first = group if rest == group.replicas else PodGroup(group.shape, rest)
                 left.append((first, *groups[index + 1 :]))

@@ -1,10 +1,9 @@
-"""How many pods of one shape fit on the nodes that exist.
+"""How many pods of one shape fit on the existing nodes.
 
-Without topology the answer is Karmada's: the sum, over the nodes that pass the
-filters, of what each has room for. With topology spread or inter-pod affinity in
-play, its own or that of pods already there, it is the number that a scheduler
-reaches which places one pod after another, each on the first node in order that
-is allowed and has room. Either way what was counted can be placed.
+Without topology the answer is Karmada's: the sum of the room of all nodes that pass the filters. With
+topology spread or inter-pod affinity, of the shape or of pods already placed, it is the number that a
+scheduler reaches by placing one pod after another, each on the first allowed node in order that has room. In
+both cases the counted pods can be placed.
 """
 
 from dataclasses import dataclass
@@ -21,22 +20,23 @@ from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import Room
 from karpool.packing.topology.topology import Topology
 
-# What one node counts for at most where sums are taken; more than any kubelet runs.
+# Cap per node in sums; more pods than any kubelet runs.
 MANY = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class FitCount:
-    """`total` is exact, however large; `per_node` says where, aligned with the snapshot's nodes."""
+    """`total` is exact, however large; `per_node` is aligned with the nodes of the snapshot."""
 
     total: int
     per_node: Int64s
 
 
 def count(snapshot: Room, shape: PodShape, *, limit: int | None = None, topology: bool = True) -> FitCount:
-    """At most `limit` pods of a shape. `topology=False` ignores where other pods run, as Karmada does.
+    """Count the pods of a shape that fit, up to `limit`.
 
-    O(nodes) without topology; with it, see `spread_replicas`.
+    `topology=False` ignores other pods, as Karmada does. The cost is O(nodes) without topology; otherwise see
+    `spread_replicas`.
     """
     per_node = fits(snapshot, shape)
     if topology and in_play(snapshot, shape):
@@ -50,7 +50,7 @@ def count(snapshot: Room, shape: PodShape, *, limit: int | None = None, topology
 
 
 def in_play(snapshot: Room, shape: PodShape) -> bool:
-    """Whether topology matters to a shape: it has constraints, or some pod's anti-affinity selects it."""
+    """Whether topology affects a shape: by its own constraints, or by the anti-affinity of another pod."""
     if shape.has_topology:
         return True
     if not snapshot.shapes.where("repels", _repels).any():
@@ -63,7 +63,7 @@ def _repels(shape: PodShape) -> bool:
 
 
 def _first(per_node: Int64s, order: Int64s, limit: int) -> Int64s:
-    """Fill node after node, until `limit` pods have a place."""
+    """Fill the nodes in order until `limit` pods are placed."""
     capped = np.minimum(per_node[order], limit)
     before = 0
     taken = np.zeros_like(per_node)
@@ -76,7 +76,7 @@ def _first(per_node: Int64s, order: Int64s, limit: int) -> Int64s:
 
 
 def room_for(snapshot: Room, shape: PodShape) -> Int64s:
-    """How many fit on each node by room alone: Karmada's MaxDivided. Devices of drivers are `fits`'s."""
+    """Return how many pods fit on each node by resources, DRA devices aside: Karmada's MaxDivided."""
     room = snapshot.slots
     for resource, units in shape.requests:
         room = np.minimum(room, free_beside_drivers(snapshot, resource) // units)
@@ -88,14 +88,14 @@ def room_for(snapshot: Room, shape: PodShape) -> Int64s:
 
 
 def fits(snapshot: Room, shape: PodShape) -> Int64s:
-    """How many fit on each node that passes the filters, other pods' places apart."""
-    # A product: `where` takes six times as long.
+    """Return how many pods fit on each node that passes the filters, ignoring topology."""
+    # A product, because `where` takes six times as long.
     room: Int64s = room_for(snapshot, shape) * feasible(snapshot, shape)
     return claim_room(snapshot, shape, room) if asks_drivers(snapshot, shape) else room
 
 
 def open_nodes(snapshot: Room, shape: PodShape) -> Bools:
-    """Nodes that take one more pod of a shape now, wherever other pods run."""
+    """Return the nodes that take one more pod of a shape now, ignoring topology."""
     is_open = fits(snapshot, shape) > 0
     allowed = Topology(snapshot).allowed(shape) if in_play(snapshot, shape) else None
     return is_open if allowed is None else is_open & allowed

@@ -1,12 +1,11 @@
-"""Groups of pods onto existing nodes, first fit, as Karmada's simulator does it.
+"""Places groups of pods on existing nodes, first fit, like Karmada's simulator.
 
-One set is all components in list order; each component's replicas go to the first
-nodes, in the snapshot's order, that still take any, and may span nodes. Sets are
-placed until one fails or the bound is reached. A set that fails half-way keeps
-what it took: nothing is rolled back, as upstream.
+One set is all components in list order. The replicas of a component go to the first nodes, in the order of
+the snapshot, that still take any, and may span nodes. Sets are placed until one fails or the bound is
+reached. As upstream, a set that fails half-way keeps what it took; nothing is rolled back.
 
-First fit is not monotone: a larger node early in the order can attract a small
-component and leave a later one without a place. `count`, for one shape, is.
+First fit is not monotone: a larger node early in the order can attract a small component and leave a later
+one without a node. `count`, for one shape, is monotone.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,8 +28,8 @@ from karpool.packing.tables.room import PodPlacement, Room
 from karpool.packing.topology.topology import Topology
 
 UNBOUNDED = MANY
-# After so many sets one by one, as many as possible are counted at once. It bounds the work by
-# the nodes, however large they are, and costs nothing where nodes hold only a few sets.
+# After this many single sets, as many sets as possible are placed at once. This bounds the work by the
+# number of nodes, however large they are, and costs nothing where nodes hold only a few sets.
 _STRIDE = 8
 
 
@@ -42,7 +41,7 @@ class PodGroup:
 
 @dataclass(frozen=True)
 class FirstFitResult:
-    """What was placed includes what a set took that failed half-way."""
+    """The result of `first_fit`. Placements include those of a set that failed half-way."""
 
     sets: int
     _filling: "NodeFilling"
@@ -57,11 +56,11 @@ class FirstFitResult:
 
     @cached_property
     def placed(self) -> dict[PodShape, int]:
-        """Pods by shape."""
+        """Number of placed pods by shape."""
         return self._filling.placed()
 
     def unfinished(self, groups: Sequence[PodGroup]) -> tuple[list["NodeFilling"], dict[PodShape, int]]:
-        """What is left of the nodes, to be filled on, and by shape what the set took that failed half-way."""
+        """Return the remaining nodes, and by shape the pods of the set that failed half-way."""
         rest = self.rest()
         replicas: dict[PodShape, int] = {}
         for group in groups:
@@ -71,7 +70,7 @@ class FirstFitResult:
 
     @cached_property
     def after(self) -> Room:
-        """The snapshot with all that in place."""
+        """The snapshot with all placements applied."""
         return self._filling.snapshot()
 
 
@@ -83,28 +82,29 @@ def first_fit(
     order: Int64s | None = None,
     topology: bool = True,
 ) -> FirstFitResult:
-    """How many complete sets fit, at most `bound`; raises Invalid for a negative count.
+    """Count the complete sets that fit, at most `bound`; raises Invalid for a negative number of replicas.
 
-    O(nodes x components), however many sets, when no topology is in play; O(nodes) per
-    component and set when it is. No replicas at all fit `bound` times. `order` are rows,
-    by default the snapshot's order. `topology=False` ignores where other pods run, as
-    Karmada does.
+    O(nodes x components) for any number of sets without topology; O(nodes) per component and set with it.
+    Components without replicas fit `bound` times. `order` is a list of rows, by default the order of the
+    snapshot. `topology=False` ignores other pods, as Karmada does.
     """
     filling = NodeFilling(snapshot, order=order, topology=topology)
     return FirstFitResult(filling.place_sets(components, bound=bound), filling)
 
 
 class NodeFilling:
-    """Nodes being filled. Room only shrinks, so a node that takes no more of a shape never will:
-    each shape has a cursor that only moves on. Where topology is in play there are no cursors:
-    a node that is closed to a shape may open again."""
+    """Nodes that are being filled.
+
+    Room only shrinks, so a node that rejects a shape rejects it for good, and each shape has a cursor that
+    only moves forward. With topology there are no cursors, because a closed node may open again.
+    """
 
     def __init__(self, snapshot: Room, *, order: Int64s | None = None, topology: bool = True) -> None:
         self._start = snapshot
         self._order = snapshot.order if order is None else order
         self._heeds_topology = topology
-        self._filled: _Filled | None = None  # once topology is in play
-        self._devices: _FilledDevices | None = None  # once somebody asks for devices
+        self._filled: _Filled | None = None  # set once topology matters
+        self._devices: _FilledDevices | None = None  # set once a pod asks for devices
         self._slots: list[int] = snapshot.slots.tolist()
         self._free: dict[str, list[int]] = {}
         self._ports: dict[int, set[HostPort]] = {}
@@ -125,16 +125,16 @@ class NodeFilling:
         return sets
 
     def place(self, component: PodGroup) -> int:
-        """Place as many of a component's replicas as find room; how many did."""
+        """Place as many replicas of a component as fit; return their number."""
         cursor = self._cursors.get(component.shape)
         if cursor is not None and component.replicas > 0:
             return cursor.place(component.replicas)
         return sum(cursor.place(replicas) for cursor, replicas in self._parts((component,)))
 
     def rest(self) -> "NodeFilling | None":
-        """What is left, to be filled on in another way; it knows nothing of what was placed here.
+        """Return a copy of the remaining room without the record of placements.
 
-        None where more than room decides: devices, topology.
+        Returns None if devices or topology matter, because they are not copied.
         """
         if self._filled is not None or self._devices is not None:
             return None
@@ -182,7 +182,7 @@ class NodeFilling:
         return [(self._cursor(group.shape), group.replicas) for group in groups]
 
     def _watch_topology(self) -> None:
-        """From here on every pod is placed by its topology; what was placed before is told now."""
+        """Consider topology from now on, and count the pods that were already placed."""
         before = self.placements()
         topology = Topology(self._start)
         for pod_placement in before:
@@ -194,7 +194,7 @@ class NodeFilling:
         return shape.devices is not None or asks_drivers(self._start, shape)
 
     def _watch_devices(self) -> None:
-        """From here on every pod that uses devices takes some; what was placed before takes its own now."""
+        """Track devices from now on, and allocate devices for the pods that were already placed."""
         table = self._start.devices
         filling = DeviceFilling(table) if table is not None else None
         self._devices = _FilledDevices(self._start, filling, self._column)
@@ -236,10 +236,10 @@ Need = tuple[list[int], int]  # a column of free amounts, and how much of it one
 
 
 class _Cursor:
-    """One shape's way through the nodes that took it at the start."""
+    """The position of one shape among the nodes that admit it."""
 
     __slots__ = ("needs", "placed", "position", "rows")
-    is_plain = True  # room alone decides
+    is_plain = True  # resources alone decide
 
     def __init__(self, rows: list[int], needs: Sequence[Need]) -> None:
         self.rows = rows
@@ -248,7 +248,7 @@ class _Cursor:
         self.placed: dict[int, int] = {}
 
     def place(self, replicas: int) -> int:
-        """Place up to this many, from the cursor on; returns how many found room."""
+        """Place up to this many pods from the cursor on; return how many were placed."""
         needs, placed, left = self.needs, self.placed, replicas
         for position in range(self.position, len(self.rows)):
             row = self.rows[position]
@@ -275,7 +275,7 @@ class _Cursor:
 
 
 class _PortCursor(_Cursor):
-    """A pod with host ports is alone of its kind on a node."""
+    """A cursor for pods with host ports: a node takes one pod of such a shape."""
 
     __slots__ = ("_ports", "_wanted")
     is_plain = False
@@ -309,7 +309,7 @@ class _PortCursor(_Cursor):
 
 
 class _FilledDevices:
-    """Devices of the nodes being filled, and the columns of the plugins that count them, too."""
+    """Devices of the nodes being filled, kept in step with the columns of their device plugins."""
 
     def __init__(
         self, start: Room, filling: DeviceFilling | None, column: Callable[[str], list[int]]
@@ -323,7 +323,7 @@ class _FilledDevices:
         return uses_devices(shape) or asks_drivers(self._start, shape)
 
     def is_decided(self, shape: PodShape) -> bool:
-        """Whether more than whole units of a plugin decides."""
+        """Whether more than whole units of a device plugin decide."""
         return shape.devices is not None or asks_drivers(self._start, shape)
 
     def are_shared(self, shape: PodShape) -> bool:
@@ -335,7 +335,7 @@ class _FilledDevices:
         return self._claims.room_on(row, shape, most) if asks_drivers(self._start, shape) else most
 
     def take(self, shape: PodShape, row: int, pods: int = 1) -> bool:
-        """False when there are not enough; what could be taken is taken."""
+        """Take devices; returns False if there are not enough, and keeps those that were taken."""
         return all(self._take_one(shape, row) for _ in range(pods))
 
     def _take_one(self, shape: PodShape, row: int) -> bool:
@@ -356,7 +356,7 @@ class _FilledDevices:
 
 
 class _DeviceCursor(_PortCursor):
-    """Pods that hold devices, one after another; several may share a node."""
+    """A cursor for pods with devices, placed one by one; several may share a node."""
 
     __slots__ = ("_devices", "_shape")
 
@@ -391,7 +391,7 @@ class _DeviceCursor(_PortCursor):
 
 
 class _TopologyCursor(_Cursor):
-    """Tells the topology of every pod, and asks it wherever a rule restricts the shape."""
+    """A cursor that counts every pod in the topology and checks the rules that restrict the shape."""
 
     __slots__ = ("_devices", "_in_order", "_ports", "_room", "_seen", "_shape", "_topology", "_touched")
     is_plain = False
@@ -430,7 +430,7 @@ class _TopologyCursor(_Cursor):
         return int(taken.sum())
 
     def _one_after_another(self, replicas: int) -> int:
-        """Each may take on its node what the next would have got on another."""
+        """Place pods one by one: a pod may take a device that the next could have got on another node."""
         placed = 0
         while placed < replicas and self.place(1):
             placed += 1
@@ -454,7 +454,7 @@ class _TopologyCursor(_Cursor):
             self._ports.setdefault(row, set()).update(self._shape.host_ports)
 
     def _catch_up(self) -> None:
-        """Work out the room of the nodes that were touched since last time."""
+        """Recompute the room of the nodes that changed since the last call."""
         touched = self._touched[self._seen :]
         if touched and self._devices is not None and self._devices.are_shared(self._shape):
             touched = self.rows
@@ -472,7 +472,7 @@ class _TopologyCursor(_Cursor):
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """What topology cursors share: rows are touched in the order in which pods were placed."""
+    """State shared by topology cursors. Rows are listed in the order in which pods were placed."""
 
     topology: Topology
     touched: list[int]
@@ -480,9 +480,9 @@ class _Filled:
 
 
 def _whole_sets(parts: Sequence[tuple[_Cursor, int]], limit: int) -> int:
-    """Place as many sets at once as fit where the cursors stand; returns how many.
+    """Place as many whole sets as fit at the current cursors; return their number.
 
-    Exact: while everything fits there, no cursor would have moved.
+    This is exact: no cursor would have moved while all of them fit.
     """
     demand: dict[tuple[int, int], int] = {}
     columns: dict[int, list[int]] = {}

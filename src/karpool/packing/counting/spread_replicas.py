@@ -1,11 +1,10 @@
-"""Many pods of one shape under topology constraints, in one go.
+"""Places many pods of one shape under topology constraints at once.
 
-`spread_replicas` gives exactly what placing one pod after another gives, each on
-the first node in order that is allowed and has room. The usual constraints have a
-closed form (one per host, evenly over zones); the rest is walked pod by pod, in about
-logarithmic time per pod: counts only rise while pods are placed, and so does the least
-count of each spread constraint, so a node or a kind of node that is closed stays closed
-until the least has reached a known level, and need not be looked at before.
+`spread_replicas` returns exactly what placing one pod after another returns, each on the first allowed node
+in order that has room. The common constraints have a closed form (one per host, evenly over zones). The
+others are walked pod by pod, in about logarithmic time per pod: counts only rise, and so does the minimum of
+each spread constraint. A closed node therefore stays closed until the minimum reaches a known level, and is
+not checked before.
 """
 
 from collections import defaultdict
@@ -21,25 +20,25 @@ from karpool.packing.topology.constraints import AffinityRule, AntiAffinityRule,
 from karpool.packing.topology.domains import NOWHERE, TopologyAxis
 from karpool.packing.topology.topology import Topology
 
-# Far more pods than a cluster holds; a walk ends here rather than never.
+# Bounds a walk without a limit; far more pods than a cluster holds.
 STEPS_MAX = 1_000_000
 
 
 @dataclass(slots=True, eq=False)
 class SpreadState:
-    """A spread constraint that each placed pod shifts. Arrays are per candidate node, in order."""
+    """A spread constraint that placed pods change. Arrays are per candidate node, in order."""
 
     counts: Int64s  # by domain
     codes: Int64s
-    eligible: Bools | None  # candidates whose pods count; None: all
-    domains: Int64s  # that the least is taken over
+    eligible: Bools | None  # candidates whose pods are counted; None: all
+    domains: Int64s  # the domains that form the minimum
     max_skew: int
     enough_domains: bool
 
 
 @dataclass(slots=True, eq=False)
 class SelfAntiAffinity:
-    """An anti-affinity towards one's own kind: a domain takes one pod."""
+    """A required anti-affinity that selects its own pods: a domain takes one pod."""
 
     used: Bools  # by domain
     codes: Int64s
@@ -47,14 +46,14 @@ class SelfAntiAffinity:
 
 @dataclass(slots=True, eq=False)
 class _Level:
-    """A spread constraint with its least, and who waits for it to rise."""
+    """A spread constraint with its minimum and the candidates that wait for the minimum to rise."""
 
     counts: list[int]
     eligible: list[bool] | None
     max_skew: int
     codes: list[int]
     least: int
-    at: dict[int, int]  # how many domains have each count; empty: the least is 0 for good
+    at: dict[int, int]  # number of domains by count; empty: the minimum stays 0
     in_least: frozenset[int]
     waiting: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -66,7 +65,7 @@ class _Level:
             self.waiting[self.counts[code] - self.max_skew + 1].append(who)
 
     def add(self, position: int) -> list[int]:
-        """Count a pod on a candidate; returns whoever need no longer wait."""
+        """Count a pod on a candidate; return the candidates that no longer have to wait."""
         if self.eligible is not None and not self.eligible[position]:
             return []
         code = self.codes[position]
@@ -101,7 +100,7 @@ def _level(spread: SpreadState) -> _Level:
 
 
 class SpreadWalk:
-    """Candidates are grouped by the domains they share; each group offers its first open node."""
+    """Places pods one by one. Candidates are grouped by domains; each group offers its first open node."""
 
     def __init__(
         self, room: Int64s, spreads: Sequence[SpreadState], apart: Sequence[SelfAntiAffinity]
@@ -127,7 +126,7 @@ class SpreadWalk:
         heapify(self._turn)
 
     def run(self, limit: int) -> int:
-        """Place up to so many pods; returns how many."""
+        """Place up to this many pods; return how many were placed."""
         for placed in range(limit):
             position = self._next()
             if position is None:
@@ -140,7 +139,7 @@ class SpreadWalk:
             position, kind = heappop(self._turn)
             nodes = self._nodes[kind]
             if self._waits[kind] or not nodes or nodes[0] != position:
-                continue  # said before something changed
+                continue  # outdated entry
             if self._kind_is_closed(kind, position):
                 continue
             if self._room[position] > 0 and not self._node_waits(position):
@@ -151,7 +150,7 @@ class SpreadWalk:
 
     def _kind_is_closed(self, kind: int, position: int) -> bool:
         if any(used[codes[position]] for used, codes in self._apart):
-            self._waits[kind] = True  # for good
+            self._waits[kind] = True  # closed for good
             return True
         for level in self._coarse:
             code = level.codes[position]
@@ -191,7 +190,7 @@ class SpreadWalk:
 
 
 def _is_shared(codes: Int64s, room: Int64s) -> bool:
-    """Whether two candidates with room are in one domain."""
+    """Whether two candidates with room are in the same domain."""
     held = codes[(room > 0) & (codes != NOWHERE)]
     return len(np.unique(held)) < len(held)
 
@@ -203,10 +202,10 @@ def spread_replicas(
     order: Int64s | None = None,
     limit: int | None = None,
 ) -> Int64s:
-    """How many pods each node takes, of at most `limit`; nothing is placed.
+    """Return how many pods each node takes, at most `limit` in all; nothing is placed.
 
-    `room` is how many each node could take if topology did not matter. Nodes are
-    walked in `order` (row numbers; by default as they come).
+    `room` is how many pods each node could take without topology. Nodes are walked in `order` (row numbers;
+    by default all rows in order).
     """
     order = np.arange(len(room), dtype=np.int64) if order is None else order
     replicas = _Replicas(topology, shape, room, order)
@@ -223,7 +222,7 @@ def spread_replicas(
 
 
 class _Replicas:
-    """Candidate nodes in order, with the counts that placing changes apart from those of the topology."""
+    """Candidate nodes in order, with their own copy of the counts that placing changes."""
 
     def __init__(self, topology: Topology, shape: PodShape, room: Int64s, order: Int64s) -> None:
         spreads: list[SpreadRule] = []
@@ -236,8 +235,9 @@ class _Replicas:
             elif isinstance(rule, AffinityRule) and rule.may_start:
                 self._start = rule
             else:
-                # Nothing that is placed here changes what this rule leaves open, except that
-                # an anti-affinity towards one's own kind closes each domain that is used.
+                # Placing does not change what this rule allows, except that an anti-affinity that selects
+                # its own
+                # pods closes each domain that is used.
                 for axis, is_open in rule.open_to_nodes():
                     ok &= is_open[axis.codes]
                 if isinstance(rule, AntiAffinityRule) and rule.counts_itself:
@@ -271,7 +271,7 @@ class _Replicas:
         return self._start is not None
 
     def start(self) -> bool:
-        """The first pod of a kind that must stay together; the others follow into its domains."""
+        """Place the first pod of a group with affinity to itself, and restrict the others to its domains."""
         assert self._start is not None
         if not self.one_by_one(1):
             return False
@@ -287,14 +287,14 @@ class _Replicas:
         return True
 
     def one_by_one(self, limit: int | None) -> int:
-        """Place pods until `limit` are placed in all; returns how many that added."""
+        """Place pods one by one until `limit` are placed in total; return how many were added."""
         walk = SpreadWalk(np.where(self._open, self._room, 0), self._spreads, self._apart)
         more = walk.run(STEPS_MAX if limit is None else min(limit - self.placed, STEPS_MAX))
         self.take(np.array(walk.taken, dtype=np.int64))
         return more
 
     def at_once(self) -> Int64s | None:
-        """What one by one would still place on each candidate; None when there is no closed form."""
+        """Return what one-by-one placing would add on each candidate; None without a closed form."""
         room = np.where(self._open, self._room, 0)
         for affinity in self._apart:
             used, codes = affinity.used, affinity.codes
@@ -303,7 +303,7 @@ class _Replicas:
             held &= room > 0
             _, first = np.unique(codes[held], return_index=True)
             if len(first) < int(held.sum()) and (self._spreads or len(self._apart) > 1):
-                return None  # which node of a domain comes first may depend on the other constraints
+                return None  # the other constraints may decide which node of a domain comes first
             ones = np.zeros_like(room)
             ones[np.flatnonzero(held)[first]] = 1
             room = np.where(held, ones, room)
@@ -313,10 +313,10 @@ class _Replicas:
 
     @staticmethod
     def _evenly(spread: SpreadState, room: Int64s) -> Int64s | None:
-        """Walking ends when every domain with room left is `max_skew` above the least.
+        """Placing ends when every domain with room left is `max_skew` above the minimum.
 
-        A domain at the least always takes one more, so the least rises until the first
-        domain at it is full; that decides how far all the others go.
+        A domain at the minimum always takes one more pod, so the minimum rises until the first domain at it
+        is full. That decides how many pods the other domains take.
         """
         if spread.eligible is not None and not spread.eligible[room > 0].all():
             return None

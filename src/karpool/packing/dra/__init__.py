@@ -1,4 +1,5 @@
-"""Devices of drivers (DRA): which a pod's claims get on a node, as Kubernetes' allocator would choose.
+"""Dynamic resource allocation (DRA): which devices the claims of a pod get on a node.
 
-Start at `allocator.allocate`: pools that a node sees, the claims of a pod, what is held already; an outcome.
+The choice is the same as that of Kubernetes' allocator. Start at `allocator.allocate`: it takes the pools
+that a node sees, the claims of a pod and the devices in use, and returns a `DraOutcome`.
 """

@@ -1,8 +1,9 @@
 """The search for devices: first fit, depth first, in the order of Kubernetes' allocator (v0.36.6).
 
-Claims in the order of the pod, requests in the order of the claim, devices in the order of pools, slices
-and devices; the first full solution wins. Inside one request only later devices are tried, so that a
-request never takes a device twice. The search is exhaustive and bounded: past `STEPS_MAX` nobody can tell.
+Claims are tried in the order of the pod, requests in the order of the claim, and devices in the order of
+pools, slices and devices; the first full solution wins. Inside one request only later devices are tried, so
+that a request never takes a device twice. The search is exhaustive up to `STEPS_MAX` steps; beyond that the
+result is unknown.
 """
 
 from collections import Counter
@@ -30,15 +31,15 @@ from karpool.packing.dra.outcome import DraFailure, DraOutcome, DraStatus
 from karpool.packing.dra.pools import BadPlace, DevicePool, NodeView, serves
 from karpool.packing.dra.stock import DeviceStock
 
-RESULTS_MAX = 32  # devices of one claim, as the API allows
-# Devices looked at in one search: well below a second. kube-scheduler gives up after ten.
+RESULTS_MAX = 32  # limit of the API for one claim
+# Devices tried in one search: well below a second. kube-scheduler gives up after ten seconds.
 STEPS_MAX = 200_000
-NEW_SHARE = "new"  # stands for the identity that whoever writes the claim gives a share
+NEW_SHARE = "new"  # placeholder for the share ID that the writer of the claim generates
 
 
 @dataclass(frozen=True, slots=True)
 class NamedClaim:
-    """A claim to be allocated: its name for people, and what it asks for."""
+    """A claim to allocate: its name for messages, and its spec."""
 
     name: str
     spec: ClaimSpec
@@ -51,7 +52,7 @@ def allocate(
     held: AllocatedState,
     pools: Sequence[DevicePool] | None = None,
 ) -> DraOutcome:
-    """Devices for all the claims of a pod on a node, or why there are none. All or nothing."""
+    """Allocate devices for all claims of a pod on a node, all or nothing; the outcome says why not."""
     try:
         search = _Search(stock, node, claims, held, stock.slices.pools_of(node) if pools is None else pools)
         return search.run()
@@ -68,7 +69,7 @@ class _OutOfSteps(Exception):
 
 
 class _TooMany(Exception):
-    """The claim would get more devices than fit into a result."""
+    """The claim would get more devices than an allocation result can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,12 @@ class _Asked:
     request: DeviceRequest
     device_class: DraClass
     count: int
-    every: tuple[_Candidate, ...] | None = None  # mode All: exactly these
+    every: tuple[_Candidate, ...] | None = None  # mode All: exactly these devices
 
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """The device that is looked for next."""
+    """The next device to search for."""
 
     claim: int = 0
     request: int = 0
@@ -116,7 +117,7 @@ class _Search:
         self._steps = 0
         self._chosen: dict[tuple[int, int], int] = {}
         self._results: list[list[tuple[_Candidate, DeviceRequest, AllocatedDevice]]] = [[] for _ in claims]
-        self._users: dict[DeviceId, set[int]] = {}  # claims that a device is being given to
+        self._users: dict[DeviceId, set[int]] = {}  # the claims that get each device
         self._promised: dict[DeviceId, dict[str, int]] = {}  # amounts of shared devices
         self._counters_left: dict[PoolKey, dict[tuple[str, str], int]] = {}
         self._refused: Counter[str] = Counter()
@@ -217,7 +218,7 @@ class _Search:
     # The search
 
     def _from(self, at: _Position, start: int) -> bool:
-        """Whether everything from here on finds its devices."""
+        """Whether all requests from this position on get devices."""
         if at.claim >= len(self._claims):
             return True
         groups = self._claims[at.claim].spec.requests
@@ -225,7 +226,7 @@ class _Search:
             try:
                 return self._from(_Position(at.claim + 1), 0)
             except _TooMany:
-                return False  # another choice for an earlier claim may leave an alternative that is smaller
+                return False  # another choice for an earlier claim may leave a smaller alternative
         alternatives = self._asked[at.claim][at.request]
         if at.alternative is None:
             if groups[at.request].prioritized:
@@ -285,7 +286,7 @@ class _Search:
 
     def _refuse(self, at: _Position, asked: _Asked, cause: str) -> None:
         wanting = f"claim {self._claims[at.claim].name}, request {asked.request.full_name}"
-        if wanting != self._wanting:  # the last that went without is what people ask about
+        if wanting != self._wanting:  # messages name the last request without a device
             self._wanting = wanting
             self._refused.clear()
         self._refused[cause] += 1
@@ -317,7 +318,7 @@ class _Search:
     def _then(
         self, at: _Position, asked: _Asked, candidate: _Candidate, start: int, *, must: bool = False
     ) -> bool:
-        """Give the device to the claim and go on; it is taken back unless everything after it is found."""
+        """Give the device to the claim and continue; take it back if a later request fails."""
         undo: list[tuple[str, int]] = []
         fits = False
         try:
@@ -412,7 +413,7 @@ class _Search:
                     self._move_counters(candidate, 1)
 
     def _reserve_counters(self, candidate: _Candidate) -> bool:
-        """Whether no counter of the pool is overdrawn with the device; then its part is taken."""
+        """Reserve the counters of a device; returns False if one would be overdrawn."""
         left = self._move_counters(candidate, -1)
         if any(amount < 0 for amount in left.values()):
             self._move_counters(candidate, 1)
@@ -442,7 +443,7 @@ class _Search:
         )
 
     def _configs(self, index: int) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, object]]]:
-        """Of each class once, with the requests that have it; then of the claim."""
+        """Return the configurations of each class once, with their requests, then those of the claim."""
         spec = self._claims[index].spec
         by_class: dict[str, tuple[DraClass, list[str]]] = {}
         for number in range(len(spec.requests)):
@@ -469,7 +470,7 @@ def _next(at: _Position) -> _Position:
 
 
 def _node_selector(candidates: Sequence[_Candidate], node: str) -> NodeSelector | None:
-    """Where the devices can be used together; None: everywhere."""
+    """Return where all the devices can be used together; None: everywhere."""
     fields: list[SelectorRequirement] = []
     labels: list[SelectorRequirement] = []
     for candidate in candidates:

@@ -1,7 +1,8 @@
-"""Devices that belong to one node each, as columns: what is equal about them is worked out once.
+"""Devices that each belong to one node, as columns; equal devices are evaluated once.
 
-Every device has attributes of its own, such as its identity. What matters to one question are the few that
-its selectors and constraints read: by these, devices fall into a handful of profiles, and nodes into classes.
+Every device has attributes of its own, such as its identity. A question depends only on the few attributes
+that its selectors and constraints read: by these, devices fall into a handful of profiles, and nodes into
+classes.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -19,7 +20,7 @@ _MEMO_LIMIT = 64
 
 
 class DriverColumns:
-    """One row per device that is usable from its node, in the order in which they are tried."""
+    """One row per device that is usable from its node, in the order in which devices are tried."""
 
     def __init__(self, index: SliceIndex) -> None:
         self.node_of: dict[str, int] = {}
@@ -42,15 +43,18 @@ class DriverColumns:
         self._profiles: dict[Read, tuple[Int64s, list[DraDevice]]] = {}
         self._held: tuple[AllocatedState, Bools] | None = None
         self._classes: tuple[Read, AllocatedState, NodeClasses] | None = None
-        self.class_counts: dict[Hashable, int] = {}  # what nodes of a class serve, by what is asked
+        self.class_counts: dict[Hashable, int] = {}  # pods per node, by node class and demand
 
     @property
     def nodes(self) -> int:
         return len(self.broken)
 
     def profiles(self, read: Read) -> tuple[Int64s, list[DraDevice]]:
-        """A number for each device, and one device for each number: equal in all that is read, and in
-        capacity, taints, counters and sharing."""
+        """Return a profile number for each device, and one sample device for each profile.
+
+        Devices of one profile are equal in the attributes that are read, and in capacity, taints, counters
+        and sharing.
+        """
         profiles = self._profiles.get(read)
         if profiles is None:
             codes: dict[Hashable, int] = {}
@@ -67,7 +71,7 @@ class DriverColumns:
         return profiles
 
     def held(self, held: AllocatedState) -> Bools:
-        """Which devices are held as a whole."""
+        """Return which devices are allocated as a whole."""
         if self._held is None or self._held[0] is not held:
             column = np.zeros(len(self.devices), dtype=np.bool_)
             rows = [row for row in map(self._row_of.get, held.whole) if row is not None]
@@ -76,12 +80,12 @@ class DriverColumns:
         return self._held[1]
 
     def per_node(self, rows: Bools) -> Int64s:
-        """How many of these devices each node has."""
+        """Return how many of these devices each node has."""
         counts: Int64s = np.bincount(self.node[rows], minlength=self.nodes)
         return counts
 
     def classes(self, read: Read, held: AllocatedState) -> "NodeClasses":
-        """Nodes that are alike in their devices and what is held of them."""
+        """Group nodes that have the same devices with the same allocations."""
         if self._classes is None or self._classes[0] != read or self._classes[1] is not held:
             self._classes = read, held, self._classified(read, held)
         return self._classes[2]
@@ -118,7 +122,7 @@ class DriverColumns:
 
 
 class NodeClasses(NamedTuple):
-    """A number for each node; for each number one node, and what its nodes have in common."""
+    """A class number for each node; for each class one sample node and what its nodes have in common."""
 
     numbers: Int64s
     samples: list[int]

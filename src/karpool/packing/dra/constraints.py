@@ -1,7 +1,7 @@
-"""Constraints between the devices of one claim, as they stand while devices are added and taken back.
+"""Constraints between the devices of one claim, while the search adds and removes devices.
 
-Two habits of Kubernetes' allocator are kept, because its answer is the one that counts: a distinct attribute
-remembers one value per request, and what lists have in common does not widen again when the search backs up.
+Two quirks of Kubernetes' allocator are kept, because its answer is the one that counts: a distinct attribute
+remembers one value per request, and the common values of lists do not widen again when the search backs up.
 """
 
 from collections.abc import Hashable
@@ -11,7 +11,7 @@ from karpool.model.dra.device import AttributeValue, DraDevice
 
 
 class MatchingAttribute:
-    """All devices have the same value; with lists, a common one."""
+    """All devices have the same value; for lists, a common value."""
 
     def __init__(self, constraint: AttributeConstraint, *, lists: bool) -> None:
         self._constraint = constraint
@@ -44,7 +44,7 @@ class MatchingAttribute:
 
 
 class DistinctAttribute:
-    """Requests have different values; with lists, none in common."""
+    """Requests have different values; for lists, no common value."""
 
     def __init__(self, constraint: AttributeConstraint, *, lists: bool) -> None:
         self._constraint = constraint
@@ -82,7 +82,7 @@ def constraint_of(constraint: AttributeConstraint, *, lists: bool) -> ClaimConst
 
 
 def _values(value: AttributeValue, *, lists: bool) -> frozenset[Hashable]:
-    """Of different types nothing is equal; a list counts only where lists are enabled."""
+    """Return the values of an attribute, with their type. A list counts only if lists are enabled."""
     if value.is_list and not lists:
         return frozenset()
     return frozenset((value.kind, single) for single in value.values)

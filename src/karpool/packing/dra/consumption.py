@@ -1,4 +1,4 @@
-"""How much of a device's capacity an allocation takes, and whether that is left."""
+"""How much of a device's capacity an allocation consumes, and whether that much is left."""
 
 from collections.abc import Mapping
 
@@ -11,13 +11,13 @@ Asked = tuple[tuple[str, int], ...]
 
 
 def consumed(device: DraDevice, asked: Asked | None) -> dict[str, int]:
-    """Of every capacity: what is asked, rounded by its policy; else its default, or all of it."""
+    """Return for every capacity the request rounded by its policy; else its default, or all of it."""
     amounts = dict(asked or ())
     return {name: _amount(amounts.get(name), capacity) for name, capacity in device.capacity}
 
 
 def fits(device: DraDevice, asked: Asked | None, held: Amounts, promised: Amounts) -> bool:
-    """Whether the device has what is asked, next to what others hold of it."""
+    """Whether the device has the requested capacity beside the existing allocations."""
     if asked and not {name for name, _ in asked} <= {name for name, _ in device.capacity}:
         return False
     amounts = consumed(device, asked)
@@ -68,5 +68,5 @@ def _violates(amount: int, policy: CapacityPolicy | None) -> bool:
 
 
 def _whole(nanos: int) -> int:
-    """Whole units, rounded up: steps are counted in them."""
+    """Round up to whole units, because steps are counted in them."""
     return -(-nanos // _UNIT)

@@ -1,4 +1,4 @@
-"""How many equal pods devices serve, one after the other, as the scheduler would place them."""
+"""How many equal pods the devices serve if the scheduler places them one after another."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,21 +7,21 @@ from typing import NamedTuple
 from karpool.packing.dra.outcome import DraStatus
 from karpool.packing.dra.pod_claims import DraNode, DraState, PodDemand, place_pod, with_pod
 
-PODS_MAX = 256  # of one node; kubelets run 110, or 250 where they are told to
+PODS_MAX = 256  # pods on one node; kubelets run 110 by default, or up to 250 if configured
 LIMIT = "limit"
 
 Demand = Callable[[DraState], PodDemand]
 
 
 class DraCount(NamedTuple):
-    """`stopped_by`: a DraStatus, or "limit"."""
+    """The number of pods; `stopped_by` is a DraStatus or "limit"."""
 
     pods: int
     stopped_by: str
 
 
 def count_on(state: DraState, demand: Demand, node: DraNode, limit: int = PODS_MAX) -> DraCount:
-    """One node, as if it were the only one that is used."""
+    """Count pods on one node as if it were the only one."""
     pods = 0
     while pods < limit:
         asked = demand(state)
@@ -43,9 +43,11 @@ class DraTotal:
 def count_over(
     state: DraState, demand: Demand, nodes: Sequence[DraNode], limit: int, caps: Sequence[int] | None = None
 ) -> DraTotal:
-    """Each pod goes to the first node that takes it. Devices and claims of several nodes count once.
+    """Count pods over several nodes; each pod goes to the first node that takes it.
 
-    `caps`: how many pods each node has room for, whatever its devices say."""
+    Devices and claims of several nodes count once. `caps` is how many pods each node has room for, ignoring
+    devices.
+    """
     per_node = [0] * len(nodes)
     pods = start = 0
     while pods < limit:
@@ -63,7 +65,7 @@ def count_over(
             return DraTotal(pods, tuple(per_node), placed.outcome.status)
         state = with_pod(state, asked, placed)
         if not any(claim.key for claim in asked.claims):
-            start = row  # devices only become fewer: who refused one refuses the next
+            start = row  # devices only become fewer: a node that rejects one pod rejects the next
         per_node[row] += 1
         pods += 1
     return DraTotal(pods, tuple(per_node), LIMIT)

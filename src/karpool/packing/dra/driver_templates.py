@@ -1,9 +1,9 @@
-"""What drivers would publish on a node that does not exist yet.
+"""The devices that drivers would publish on a node that does not exist yet.
 
-Sources, best first: what a live node of the same pool and instance type published, one of the same type in
-any pool, what a file says of the type, and the catalogue's model of its GPUs as NVIDIA's driver writes
-them. Nothing is known of a type that none of these names, and a claim does not fit what is not known.
-Devices that several nodes share are not part of a node; they are asked as they are.
+Sources, best first: the slices of a live node of the same pool and instance type, of a live node of the same
+type in any pool, the type's entry in a file, and the catalogue's GPU model written the way NVIDIA's driver
+writes it. A type that none of these names is unknown, and claims do not fit an unknown type. Devices that
+several nodes share are not part of a template; they are read from the live slices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ _NANOS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class NodeToCome:
-    """A node to be: pool, instance type, its labels, and its GPUs as the catalogue has them."""
+    """A node to launch: pool, instance type, labels, and its GPUs from the catalogue."""
 
     pool: str
     instance_type: str
@@ -45,16 +45,16 @@ class NodeToCome:
 
 
 class DriverTemplates:
-    """Remembers what nodes published, also after they are gone."""
+    """Remembers what nodes published, even after the nodes are gone."""
 
     def __init__(self, of_types: Mapping[str, Sequence[DeviceSlice]] | None = None) -> None:
-        """`of_types` are slices that a file gives, by instance type."""
+        """`of_types` are slices from a file, by instance type."""
         self._of_types = dict(of_types or {})
-        self._published: dict[tuple[str, str], tuple[DeviceSlice, ...]] = {}  # pool (or empty) and type
+        self._published: dict[tuple[str, str], tuple[DeviceSlice, ...]] = {}  # by pool (or empty) and type
         self._states: dict[tuple[str, str], tuple[DraState, DraState | None]] = {}
 
     def learn(self, state: DraState, nodes: Iterable[tuple[str, Mapping[str, str], str, str]]) -> None:
-        """`nodes` are live ones: name, labels, pool and instance type. Only whole pools teach anything."""
+        """Learn from live nodes: name, labels, pool and instance type. Only complete pools are used."""
         index = state.stock.slices
         for name, labels, pool, instance_type in nodes:
             if not index.local(name) or not instance_type:
@@ -72,7 +72,7 @@ class DriverTemplates:
                         self._states.clear()
 
     def state_on(self, live: DraState, node: NodeToCome) -> DraState | None:
-        """The devices that claims would find on the node, without those that nodes share; None: not known."""
+        """Return the devices that claims would find on the node, without shared ones; None: unknown."""
         key = (node.pool, node.instance_type)
         answer = self._states.get(key)
         if answer is None or answer[0] is not live:
@@ -80,7 +80,7 @@ class DriverTemplates:
         return answer[1]
 
     def state_on_all(self, live: DraState, nodes: Mapping[str, NodeToCome]) -> DraState:
-        """The same of several nodes to come, by name; of those that nothing is known of, no devices."""
+        """Return the same for several nodes, by name; a node of an unknown type has no devices."""
         slices = [
             _moved(slice_, NEW_NODE, name) for name, node in nodes.items() for slice_ in self._slices(node)
         ]
@@ -103,7 +103,7 @@ class DriverTemplates:
 
 
 def node_to_come(pool: CompiledPool, instance_type: InstanceType) -> NodeToCome:
-    """A node of a pool, with what the catalogue says of its GPUs."""
+    """Return a node of a pool, with the catalogue's data about its GPUs."""
     cards, gpu = type_yield(instance_type, GPU), instance_type.gpu
     model = find_model(gpu.model, cards.vram_bytes // MIB) if gpu is not None else None
     product = _product(model)
@@ -111,14 +111,14 @@ def node_to_come(pool: CompiledPool, instance_type: InstanceType) -> NodeToCome:
 
 
 def _product(model: GpuModel | None) -> str:
-    """As the driver writes it, where labels leave no doubt: they have dashes for its spaces."""
+    """Return the product name as the driver writes it; empty if the label (dashes for spaces) is unclear."""
     aliases = model.aliases if model is not None and model.vendor == "NVIDIA" else ()
     plain = (alias for alias in aliases if alias.startswith(("NVIDIA-", "Tesla-")) and alias.count("-") == 1)
     return next(plain, "").replace("-", " ")
 
 
 def published_devices(state: DraState, node: str, labels: Mapping[str, str]) -> int:
-    """Devices of this node alone, in pools that are whole."""
+    """Return the number of devices of this node alone, in complete pools."""
     try:
         pools = state.stock.slices.pools_of(NodeView(node, labels))
     except BadPlace:
@@ -128,8 +128,11 @@ def published_devices(state: DraState, node: str, labels: Mapping[str, str]) -> 
 
 
 def nvidia_slice(node: NodeToCome) -> DeviceSlice:
-    """As NVIDIA's driver writes plain GPUs; what only the machine can tell (uuids, versions) is left out, and
-    a selector that reads it says so."""
+    """Return a slice of plain GPUs as NVIDIA's driver writes it.
+
+    Attributes that only the machine knows (UUIDs, versions) are left out; a selector that reads one fails
+    with a message.
+    """
     attributes = (
         ("type", AttributeValue("string", ("gpu",))),
         *((("productName", AttributeValue("string", (node.product,))),) if node.product else ()),
@@ -145,7 +148,7 @@ def nvidia_slice(node: NodeToCome) -> DeviceSlice:
 
 
 def _of_node(pool: DevicePool, node: str) -> tuple[DeviceSlice, ...]:
-    """The slices of a pool that belongs to this node alone; none of one that nodes share."""
+    """Return the slices of a pool that belongs to this node alone; none for a shared pool."""
     is_local = all(
         slice_.counter_sets or (slice_.place is not None and slice_.place.node == node)
         for slice_ in (*pool.slices, *pool.elsewhere)
@@ -154,7 +157,7 @@ def _of_node(pool: DevicePool, node: str) -> tuple[DeviceSlice, ...]:
 
 
 def _moved(slice_: DeviceSlice, node: str, to: str = NEW_NODE) -> DeviceSlice:
-    """The same slice as the new node would have it: pools are named after their node."""
+    """Return the slice as the new node would publish it: pools are named after their node."""
     pool = to if not node else slice_.pool.replace(node, to)
     return replace(
         slice_,
@@ -166,7 +169,7 @@ def _moved(slice_: DeviceSlice, node: str, to: str = NEW_NODE) -> DeviceSlice:
             replace(
                 device,
                 id=replace(device.id, pool=pool),
-                # What was wrong with that machine says nothing of the next one.
+                # Taints of that machine say nothing about the next one.
                 taints=(),
                 place=NodePlace(to) if slice_.per_device else device.place,
             )

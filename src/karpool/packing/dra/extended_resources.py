@@ -1,7 +1,7 @@
-"""Extended resources that a device class offers: a pod asks for `nvidia.com/gpu` and gets a driver's device.
+"""Extended resources that a device class offers: a pod asks for `nvidia.com/gpu` and gets a DRA device.
 
-Where a node's device plugin has the resource, the plugin serves it. Otherwise one claim is made for the pod,
-with a request for each container and resource; init containers use what containers that run longer get.
+If the device plugin of a node has the resource, the plugin serves it. Otherwise the pod gets one claim with a
+request for each container and resource; init containers use the devices of containers that run longer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +13,11 @@ from karpool.model.kubernetes.pod_shape import ContainerAsk
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 CLAIM_NAME = "<extended-resources>"
 
-ClassOf = Mapping[str, str]  # by resource, the class that offers it
+ClassOf = Mapping[str, str]  # resource to the class that offers it
 
 
 def offered_resources(classes: Iterable[DraClass]) -> dict[str, str]:
-    """Of two classes with one name the younger has it, then the one whose own name comes first."""
+    """Map resources to classes. Of two classes, the younger one wins, then the first by name."""
     by_name: dict[str, DraClass] = {}
     offered: dict[str, str] = {}
     for device_class in classes:
@@ -34,7 +34,7 @@ def _wins(one: DraClass, other: DraClass) -> bool:
 
 
 def is_extended(resource: str) -> bool:
-    """Not one of Kubernetes' own."""
+    """Whether a resource is not one of Kubernetes' own."""
     if resource.startswith(CLASS_PREFIX):
         return True
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
@@ -42,7 +42,7 @@ def is_extended(resource: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RequestMapping:
-    """Which request of the claim serves a container."""
+    """The request of the claim that serves a container."""
 
     container: str
     resource: str
@@ -52,7 +52,7 @@ class RequestMapping:
 def extended_claim(
     containers: Sequence[ContainerAsk], resources: Iterable[str], class_of: ClassOf
 ) -> tuple[ClaimSpec, tuple[RequestMapping, ...]]:
-    """The claim that is made for these resources of a pod."""
+    """Return the claim for these resources of a pod."""
     requests: list[DeviceRequest] = []
     mappings: list[RequestMapping] = []
     for resource in sorted(resources):

@@ -1,4 +1,4 @@
-"""Feature gates of Kubernetes that change what the allocator does, with the defaults of 1.36."""
+"""Feature gates of Kubernetes that change the allocator, with the defaults of 1.36."""
 
 from dataclasses import dataclass
 

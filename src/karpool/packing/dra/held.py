@@ -1,4 +1,4 @@
-"""What is held of devices: whole ones, and amounts of those that are shared. Immutable."""
+"""Allocated devices: whole devices, and amounts of shared ones. Immutable."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,11 +16,14 @@ class AllocatedState:
     amounts: Mapping[DeviceId, Amounts] = field(default_factory=dict)
 
     def __contains__(self, device: DeviceId) -> bool:
-        """Whether it takes part of its counters: held as a whole, or in parts."""
+        """Whether the device uses its counters: it is allocated as a whole or in parts."""
         return device in self.whole or device in self.shared or device in self.amounts
 
     def plus(self, allocations: Iterable[Allocation], *, shares: bool = True) -> "AllocatedState":
-        """With these as well. Admin access holds nothing; without `shares` a part counts as the whole."""
+        """Return the state with these allocations added.
+
+        Admin access allocates nothing; without `shares` a partial allocation counts as the whole device.
+        """
         whole, shared = set(self.whole), set(self.shared)
         amounts = dict(self.amounts)
         for result in (device for allocation in allocations for device in allocation.devices):

@@ -1,4 +1,4 @@
-"""What comes of asking for devices, and why not."""
+"""The result of a device allocation, and why it failed."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,14 +8,14 @@ from karpool.model.dra.claim import Allocation
 
 class DraStatus(StrEnum):
     FITS = "fits"
-    UNSCHEDULABLE = "unschedulable"  # on this node, now
-    ERROR = "error"  # the pod, its claims or a class are broken: no node is tried
-    UNKNOWN = "unknown"  # the search took too long: nobody can tell
+    UNSCHEDULABLE = "unschedulable"  # not on this node at this time
+    ERROR = "error"  # the pod, a claim or a class is broken: no other node is tried
+    UNKNOWN = "unknown"  # the search took too long; the result is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class DraOutcome:
-    """`allocations` in the order of the claims that were to be allocated."""
+    """The result of one allocation; `allocations` are in the order of the claims."""
 
     status: DraStatus
     reason: str = ""
@@ -27,4 +27,4 @@ class DraOutcome:
 
 
 class DraFailure(Exception):
-    """Ends the search: the claim, a class or a slice is broken; the text names it."""
+    """Ends the search because a claim, a class or a slice is broken; the text names it."""

@@ -1,7 +1,7 @@
-"""A pod and its claims on a node, step by step as kube-scheduler's DynamicResources plugin goes.
+"""Places a pod with its claims on a node, in the steps of kube-scheduler's DynamicResources plugin.
 
-Claims that are allocated are not allocated again: they say where the pod may be. All others are allocated
-together, last the one that is made for extended resources.
+Allocated claims are not allocated again: they restrict the nodes of the pod. All others are allocated
+together; the claim for extended resources comes last.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ NO_SPEC = ClaimSpec()
 
 @dataclass(frozen=True)
 class DraState:
-    """Devices, claims and what is held, at one moment. `claims` and `templates` by namespace and name."""
+    """Devices, claims and allocations at one moment. `claims` and `templates` are keyed by namespace/name."""
 
     stock: DeviceStock
     claims: Mapping[str, DraClaim] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class DraState:
 
 
 def state_of(stock: DeviceStock, claims: Iterable[DraClaim], templates: Mapping[str, ClaimSpec]) -> DraState:
-    """What is held follows from the claims that are allocated."""
+    """Return the state that follows from the allocations of these claims."""
     by_key = {claim.key: claim for claim in claims}
     offered = offered_resources(stock.classes.values()) if stock.features.extended_resource else {}
     state = DraState(stock, by_key, templates, offered=offered)
@@ -53,14 +53,14 @@ def state_of(stock: DeviceStock, claims: Iterable[DraClaim], templates: Mapping[
 
 @dataclass(frozen=True, slots=True)
 class DraNode(NodeView):
-    """With what its device plugins offer."""
+    """A node with the resources that its device plugins offer."""
 
     allocatable: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """One claim of a pod: allocated, or to be. `key` of one that exists under its own name."""
+    """One claim of a pod, allocated or not. `key` is set for an existing named claim."""
 
     name: str
     key: str
@@ -70,17 +70,21 @@ class PodClaim:
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """What a pod asks for, before a node is looked at. `refused` says why no node will do."""
+    """What a pod asks for on any node. `refused` says why no node fits."""
 
     claims: tuple[PodClaim, ...] = ()
-    extended: Mapping[str, int] = field(default_factory=dict)  # every extended resource, by any means
+    extended: Mapping[str, int] = field(default_factory=dict)  # served by plugins or drivers
     refused: str = ""
-    containers: tuple[ContainerAsk, ...] = ()  # who asks for extended resources
+    containers: tuple[ContainerAsk, ...] = ()  # the containers that ask for extended resources
 
 
 @dataclass(frozen=True, slots=True)
 class PodOutcome:
-    """`allocated` by the name of the claim in the pod; `requests` and `mappings` of extended resources."""
+    """The result of placing a pod.
+
+    `allocated` is keyed by the name of the claim in the pod; `requests` and `mappings` belong to extended
+    resources.
+    """
 
     outcome: DraOutcome
     allocated: Mapping[str, Allocation] = field(default_factory=dict)
@@ -93,7 +97,7 @@ class PodOutcome:
 
 
 def demand_of(state: DraState, pod: Pod) -> PodDemand:
-    """What no node can change: claims exist and are the pod's, classes exist."""
+    """Return the demand of a pod, checking that its claims and their classes exist and are its own."""
     claims: list[PodClaim] = []
     statuses = {status.name: status for status in pod.status.resource_claim_statuses or ()}
     for entry in pod.spec.resource_claims or ():
@@ -102,7 +106,7 @@ def demand_of(state: DraState, pod: Pod) -> PodDemand:
         if name is None and entry.name in statuses:
             name, owner = statuses[entry.name].resource_claim_name, pod.metadata.uid
             if name is None:
-                continue  # none was needed
+                continue  # the status says that the pod needs no claim
         reference = ClaimReference(entry.name, name or "", entry.resource_claim_template_name or "")
         claim = _resolved(state, namespace, reference, owner)
         if isinstance(claim, str):
@@ -114,7 +118,7 @@ def demand_of(state: DraState, pod: Pod) -> PodDemand:
 
 
 def demand_of_shape(state: DraState, shape: PodShape) -> PodDemand:
-    """Of one more pod of a shape: claims of templates are made anew for it."""
+    """Return the demand of one more pod of a shape; its template claims are new ones."""
     claims: list[PodClaim] = []
     for reference in shape.resource_claims:
         claim = _resolved(state, shape.namespace, reference, "")
@@ -127,7 +131,7 @@ def demand_of_shape(state: DraState, shape: PodShape) -> PodDemand:
 
 
 def _extended(state: DraState, requests: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Every extended resource, where one of them may come from a driver."""
+    """Return all extended resources if a driver may serve one of them; otherwise none."""
     if not state.offered:
         return {}
     extended = {resource: units for resource, units in requests if units and is_extended(resource)}
@@ -135,14 +139,14 @@ def _extended(state: DraState, requests: Iterable[tuple[str, int]]) -> dict[str,
 
 
 def served_by_drivers(state: DraState | None, shape: PodShape) -> tuple[str, ...]:
-    """Extended resources that a device class offers: a driver serves them wherever no plugin does."""
+    """Return the extended resources that a device class offers; a driver serves them where no plugin does."""
     if state is None or not state.offered:
         return ()
     return tuple(resource for resource, _ in shape.requests if resource in state.offered)
 
 
 def _resolved(state: DraState, namespace: str, reference: ClaimReference, owner: str) -> PodClaim | str:
-    """The claim, or why it cannot be used. `owner`: whose it must be."""
+    """Return the claim, or why it cannot be used. `owner` is the UID of the pod that must own it."""
     if not reference.claim:
         template = state.templates.get(f"{namespace}/{reference.template}")
         if template is None:
@@ -177,8 +181,11 @@ def _without_class(state: DraState, claims: Iterable[PodClaim]) -> str:
 
 
 def finds_devices_anew(state: DraState | None, shape: PodShape) -> bool:
-    """Whether a pod that leaves its node asks for devices wherever it comes next: its claims are made anew
-    for it, or can be used from everywhere. A claim under a name of its own stays where it is allocated."""
+    """Whether a pod can get devices on another node when it leaves its own.
+
+    That is so if its claims come from templates or can be used from every node. A named claim stays where it
+    is allocated.
+    """
     if state is None or not (shape.resource_claims or served_by_drivers(state, shape)):
         return False
     claims = [_resolved(state, shape.namespace, reference, "") for reference in shape.resource_claims]
@@ -191,20 +198,22 @@ def finds_devices_anew(state: DraState | None, shape: PodShape) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HeldClaims:
-    """Claims that hold devices of nodes and go with no pod."""
+    """Claims that hold devices of nodes and do not belong to one pod."""
 
     by_node: Mapping[str, str] = field(default_factory=dict)
-    unreadable: str = ""  # a claim of which nobody can tell what it holds
+    unreadable: str = ""  # a claim that cannot be read, so what it holds is unknown
     with_devices: frozenset[str] = frozenset()  # nodes that publish devices
 
     def may_be_held(self, node: str) -> bool:
-        """Whether the claim that cannot be read may hold devices of the node: of any, where none is known
-        to have some."""
+        """Whether the unreadable claim may hold devices of the node.
+
+        If no node is known to publish devices, it may hold devices of any node.
+        """
         return bool(self.unreadable) and (not self.with_devices or node in self.with_devices)
 
 
 def claims_of_nodes(claims: Iterable[DraClaim]) -> dict[str, str]:
-    """By node, a claim that is allocated there and was not made for a pod: it does not go with one."""
+    """Return by node a claim that is allocated there and is not owned by a pod."""
     by_node: dict[str, str] = {}
     for claim in claims:
         terms = claim.allocation.node_terms if claim.allocation is not None else None
@@ -218,7 +227,7 @@ def claims_of_nodes(claims: Iterable[DraClaim]) -> dict[str, str]:
 
 
 def place_pod(state: DraState, demand: PodDemand, node: DraNode) -> PodOutcome:
-    """The pod on a node: which devices it gets there."""
+    """Allocate the devices that the pod would get on a node."""
     if demand.refused:
         return _refused(demand.refused)
     by_driver: dict[str, int] = {}
@@ -252,7 +261,7 @@ def _refused(reason: str) -> PodOutcome:
 
 
 def with_pod(state: DraState, demand: PodDemand, placed: PodOutcome) -> DraState:
-    """As if the pod were there: its devices are held, and claims that it shares with others are allocated."""
+    """Return the state with the pod placed: its devices and its shared claims are allocated."""
     claims = dict(state.claims)
     for claim in demand.claims:
         if claim.key and claim.name in placed.allocated and claim.key in claims:

@@ -1,7 +1,7 @@
-"""Pools that a node sees: complete, valid, in the order in which devices are tried.
+"""The device pools that a node sees: complete, valid, in the order in which devices are tried.
 
-In a pool only the newest generation that the node sees counts. A pool of which slices are missing, or of
-which a newer generation shows up elsewhere, gives nothing; neither does one that contradicts itself.
+Only the newest generation that the node sees counts. A pool with missing slices, or with a newer generation
+elsewhere, offers no devices; neither does a pool that contradicts itself.
 """
 
 from collections import defaultdict
@@ -16,12 +16,12 @@ from karpool.packing.dra.held import AllocatedState
 
 
 class BadPlace(Exception):
-    """Where a slice or a device can be used cannot be read; the text names it."""
+    """The node selector of a slice or a device cannot be read; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What of a node decides which devices it sees."""
+    """The fields of a node that decide which devices it sees."""
 
     name: str
     labels: Labels
@@ -29,11 +29,11 @@ class NodeView:
 
 @dataclass(frozen=True, eq=False)
 class DevicePool:
-    """`incomplete` or `invalid` say what is wrong; nothing is taken from such a pool."""
+    """A pool; `incomplete` or `invalid` says what is wrong, and such a pool offers no devices."""
 
     key: PoolKey
     slices: tuple[DeviceSlice, ...] = ()
-    elsewhere: tuple[DeviceSlice, ...] = ()  # of the same generation, which the node does not see
+    elsewhere: tuple[DeviceSlice, ...] = ()  # of the same generation, not visible to the node
     counters: Counters | None = None
     incomplete: bool = False
     invalid: str = ""
@@ -47,7 +47,7 @@ class DevicePool:
         return tuple((device, slice_) for slice_ in self.slices for device in slice_.devices)
 
     def counters_left(self, held: AllocatedState) -> dict[tuple[str, str], int]:
-        """By counter set and counter; below zero where more is held than there is."""
+        """Return what is left by counter set and counter; negative if overcommitted."""
         left = {
             (name, counter): amount
             for name, counters in (self.counters or {}).items()
@@ -85,7 +85,7 @@ class SliceIndex:
 
     @cached_property
     def reaches_beyond_nodes(self) -> bool:
-        """Whether some device can be used from several nodes, so that nodes are not counted by themselves."""
+        """Whether some device can be used from several nodes, so that nodes cannot be counted one by one."""
         return any(
             not slice_.counter_sets and (slice_.place is None or not slice_.place.node)
             for slice_ in self._shared
@@ -93,8 +93,10 @@ class SliceIndex:
 
     @cached_property
     def shared_devices(self) -> tuple[DraDevice, ...] | None:
-        """Devices that several nodes can use, or whose counters reach to other nodes; None where nobody can
-        tell which nodes these are."""
+        """Return the devices that several nodes can use, or whose counters concern other nodes.
+
+        None if it is unknown which nodes these are.
+        """
         if any(slice_.place is not None and slice_.place.unreadable for slice_ in self._shared):
             return None
         spanning = [key for key in self._counter_pools if self._spans_nodes(key)]
@@ -115,11 +117,11 @@ class SliceIndex:
 
     @property
     def nodes(self) -> Iterable[str]:
-        """Nodes that have devices of their own."""
+        """The nodes that have devices of their own."""
         return self._on_node.keys()
 
     def local(self, node: str) -> Sequence[DeviceSlice]:
-        """Slices with devices of this node alone."""
+        """Return the slices with devices of this node alone."""
         return self._on_node.get(node, ())
 
     @property
@@ -127,7 +129,7 @@ class SliceIndex:
         return self._shared
 
     def pools_of(self, node: NodeView) -> tuple[DevicePool, ...]:
-        """In the order in which they are tried. Raises BadPlace."""
+        """Return the pools in the order in which they are tried. Raises BadPlace."""
         visible: dict[PoolKey, list[DeviceSlice]] = {}
         for slice_ in (*self.local(node.name), *self._shared):
             if self._is_visible(slice_, node):
@@ -159,7 +161,7 @@ class SliceIndex:
             return self._built(key, slices, ())
         everywhere = self._of_pool[key]
         if any(slice_.generation > generation for slice_ in everywhere):
-            return None  # being replaced: what the node sees is out of date
+            return None  # a newer generation replaces it: what the node sees is out of date
         whole = [slice_ for slice_ in everywhere if slice_.generation == generation]
         if len(whole) != announced:
             return DevicePool(key, incomplete=True)

@@ -1,4 +1,4 @@
-"""Everything that is published: slices and classes, and what selectors say of devices."""
+"""All published slices and device classes, and the cached results of selectors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +13,12 @@ from karpool.packing.dra.pools import SliceIndex
 
 
 class SelectorMemo:
-    """What selectors say of devices: that depends on nothing else."""
+    """Caches the results of selectors; they depend only on the selector and the device."""
 
     def __init__(self, *, lists: bool = False) -> None:
         self._lists = lists
-        # By identity: devices of two generations of a pool may have one name. The stock keeps them alive.
+        # By identity, because devices of two generations of a pool may share a name. The stock keeps them
+        # alive.
         self._answers: dict[tuple[str, int], bool | SelectorError] = {}
 
     def matches(self, text: str, device: DraDevice) -> bool:
@@ -37,7 +38,7 @@ class SelectorMemo:
 
 @dataclass(frozen=True)
 class DeviceStock:
-    """Everything that is published: slices and classes. One for as long as neither changes."""
+    """All published slices and device classes. One object for as long as neither changes."""
 
     slices: SliceIndex
     classes: Mapping[str, DraClass]
@@ -53,7 +54,7 @@ class DeviceStock:
 
     @cached_property
     def columns(self) -> DriverColumns:
-        """Only where every device belongs to one node."""
+        """The devices as columns; only if every device belongs to one node."""
         return DriverColumns(self.slices)
 
 

@@ -1,7 +1,7 @@
-"""Devices that drivers (DRA) would publish on nodes that a pool could launch, by instance type.
+"""DRA devices that drivers would publish on the nodes that a pool could launch, by instance type.
 
-Only devices of the node itself count: what several nodes share may be taken by the next one. A claim of
-several pods ties them to one node, which nobody has chosen yet: such pods are not planned onto new nodes.
+Only devices of the node itself count, because shared devices may be gone when the node starts. A claim of
+several pods ties them to one node that is not chosen yet, so such pods are not planned onto new nodes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,12 +23,12 @@ from karpool.packing.tables.node_table import NodeRow
 from karpool.packing.tables.room import Room, snapshot_of
 
 _MEMO_LIMIT = 4096
-_PODS_MAX = 256  # of one node, as for nodes that are there
+_PODS_MAX = 256  # per node, as for existing nodes
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimDemand:
-    """The claims of one pod, and its resources of device classes: where no plugin has them, a driver does."""
+    """The claims of one pod, and its resources of device classes: a driver serves them if no plugin does."""
 
     namespace: str
     claims: tuple[ClaimReference, ...]
@@ -42,7 +42,7 @@ class ClaimDemand:
 
     @property
     def shape(self) -> PodShape:
-        """A pod that asks for nothing else."""
+        """A pod shape that asks for nothing else."""
         return PodShape(
             self.resources,
             namespace=self.namespace,
@@ -51,12 +51,12 @@ class ClaimDemand:
         )
 
     def is_served_by(self, plugins: Mapping[str, int]) -> bool:
-        """Whether no driver is needed."""
+        """Whether device plugins serve everything, so that no driver is needed."""
         return not self.claims and all(plugins.get(resource, 0) > 0 for resource, _ in self.resources)
 
 
 def claim_demand(shape: PodShape, offered: Collection[str]) -> ClaimDemand | None:
-    """None of a shape that asks drivers for nothing. `offered`: resources of device classes."""
+    """Return the DRA demand of a shape, None if it has none. `offered` are resources of device classes."""
     resources = tuple(item for item in shape.requests if item[0] in offered) if offered else ()
     if not shape.resource_claims and not resources:
         return None
@@ -64,7 +64,7 @@ def claim_demand(shape: PodShape, offered: Collection[str]) -> ClaimDemand | Non
 
 
 class DriversToCome:
-    """What drivers publish on the nodes that are there, and so would on others of their type."""
+    """The devices that drivers publish on existing nodes, as templates for new nodes of the same type."""
 
     def __init__(self, room: Room, templates: DriverTemplates | None = None) -> None:
         self.live = room.dra
@@ -81,20 +81,20 @@ class DriversToCome:
             )
 
     def state_on(self, pool: CompiledPool, instance_type: InstanceType) -> DraState | None:
-        """What claims would find on such a node, of its own devices; None: not known."""
+        """Return the devices of a new node of this type; None: unknown."""
         if self.live is None:
             return None
         return self._templates.state_on(self.live, node_to_come(pool, instance_type))
 
     @property
     def offered(self) -> Collection[str]:
-        """Resources of device classes."""
+        """The extended resources that device classes offer."""
         return () if self.live is None else self.live.offered
 
     def room_of(self, rows: Sequence[NodeRow], types: Mapping[str, InstanceType]) -> Room:
-        """Nodes to come, with the devices that drivers would publish there."""
+        """Return a room of new nodes, with the devices that drivers would publish on them."""
         live = self.live
-        if live is None or not live.stock.classes:  # then no claim can be met anywhere
+        if live is None or not live.stock.classes:  # without device classes no claim can be allocated
             return snapshot_of(rows, dra=live)
         nodes = {}
         for row in rows:
@@ -108,7 +108,7 @@ class DriversToCome:
 
 
 def serve_alike(one: DraState | None, other: DraState | None) -> bool:
-    """Whether new nodes give to claims the same: claims that pods have of their own do not matter there."""
+    """Whether new nodes serve claims the same way in both states; claims owned by a pod are ignored."""
     if one is None or other is None:
         return one is other
     return one is other or (
@@ -117,7 +117,7 @@ def serve_alike(one: DraState | None, other: DraState | None) -> bool:
 
 
 def _lasting(state: DraState) -> dict[str, DraClaim]:
-    """Claims that were not made for one pod."""
+    """Return the claims that are not owned by a pod."""
     return {
         key: claim
         for key, claim in state.claims.items()
@@ -126,7 +126,7 @@ def _lasting(state: DraState) -> dict[str, DraClaim]:
 
 
 class ClaimTemplates:
-    """One pool's."""
+    """The DRA devices of the instance types of one pool."""
 
     def __init__(self, offer: PoolOfferings, drivers: DriversToCome) -> None:
         labels = {**offer.pool.labels, NODEPOOL: offer.pool.name, POOL_LABEL: offer.pool.name}
@@ -140,7 +140,7 @@ class ClaimTemplates:
         self._held: dict[tuple[ClaimDemand, ...], Bools] = {}
 
     def holding(self, demands: Iterable[ClaimDemand]) -> Bools:
-        """The types whose drivers serve all these pods."""
+        """Return the types whose drivers serve all these pods."""
         key = tuple(demands)
         mask = self._held.get(key)
         if mask is None:
@@ -151,7 +151,7 @@ class ClaimTemplates:
         return mask
 
     def counts(self, demand: ClaimDemand) -> Int64s:
-        """By type: pods with these claims."""
+        """Return by type how many pods with these claims get devices."""
         many = (demand,) * _PODS_MAX
         pods = [
             MOST if demand.is_served_by(node.allocatable) else _served(node, state, many)
@@ -161,7 +161,7 @@ class ClaimTemplates:
 
 
 def _served(node: DraNode, state: DraState | None, demands: tuple[ClaimDemand, ...]) -> int:
-    """How many of them find devices before one does not."""
+    """Return how many of these pods get devices before one does not."""
     for number, demand in enumerate(demands):
         if demand.is_served_by(node.allocatable):
             continue

@@ -1,4 +1,4 @@
-"""How each pool could launch nodes for pods of one shape; compiled once per shape, asked often."""
+"""How each pool could launch nodes for pods of one shape; compiled once per shape and reused."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -22,19 +22,19 @@ from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import snapshot_of
 from karpool.packing.topology.topology import Topology
 
-# What is remembered; beyond that it is forgotten and worked out again. A burst of 500 promises has up to
-# as many shapes, and each costs a millisecond to compile.
+# Cached shapes; the cache is cleared when it is full. A burst of 500 promises has up to
+# as many shapes, and each takes a millisecond to compile.
 _SHAPES_MAX = 2048
 _STATES_MAX = 4096
 _RESOURCES_MAX = 64
-_OPENINGS_MAX = 64  # of one way; a search asks with the same limits again and again
+_OPENINGS_MAX = 64  # per way; a search repeats the same limits
 
 _NO_NODES = snapshot_of(())
 
 
 @dataclass(slots=True, eq=False)
 class NodeOpening:
-    """`pods` that a node takes which may be any of the types `within`; it is charged for the `largest`."""
+    """A new node that takes `pods` and may be any type in `within`; limits are charged for the `largest`."""
 
     within: Bools
     pods: int
@@ -43,7 +43,7 @@ class NodeOpening:
 
 @dataclass(slots=True, eq=False)
 class LaunchWay:
-    """One state of a pool's new nodes that holds the pod. `counts` is pods by type, zero where none."""
+    """One state of a pool's new nodes that holds the pod. `counts` is the number of pods by type."""
 
     pool: int
     launch: LaunchablePool
@@ -53,7 +53,7 @@ class LaunchWay:
     _openings: dict[bytes, "NodeOpening"] = field(default_factory=dict)
 
     def opening(self, left: Int64s) -> "NodeOpening":
-        """What one new node would be with so much left of the limits, in the order of `launch.limited`."""
+        """Return the next new node, given what is left of the limits in the order of `launch.limited`."""
         key = left.tobytes()
         opening = self._openings.get(key)
         if opening is None:
@@ -65,22 +65,22 @@ class LaunchWay:
         return opening
 
     def pods(self, within: Bools) -> int:
-        """What a node takes that may be any of these types; zero when it cannot be opened."""
+        """Return how many pods a node takes that may be any of these types; 0 if it cannot be launched."""
         counts = self.counts[within]
         if not self.launch.needs_variety:
             return int(counts.max(initial=0))
-        # More pods leave fewer types, so what has variety enough is found by halving.
+        # More pods leave fewer types, so bisection finds the most pods that satisfy `minValues`.
         sizes = sorted({*counts.tolist()} - {0}, reverse=True)
         best = bisect_left(sizes, True, key=lambda pods: self._has_variety(pods, within))
         return int(sizes[best]) if best < len(sizes) else 0
 
     def floor(self, nodes: int, left: Int64s) -> int:
-        """What so many nodes hold with so much left of the limits or any more, thanks to frugal types.
+        """Return how many pods these nodes hold at least, with this much left of the limits or more.
 
-        Frugal are types that need nothing of any limited resource which some type does without: machines
-        without GPUs in a pool that limits GPUs. As long as all of them fit, each node takes at least as many
-        pods as they do, and as the type that it is charged for; so what is charged bounds the pods from
-        below. Zero where all types need the same resources.
+        The bound comes from frugal types: types that need none of a limited resource that some types do
+        without, such as machines without GPUs in a pool that limits GPUs. While all frugal types fit, each
+        node takes at least as many pods as they do, and as the type that it is charged for; so the charge
+        bounds the pods from below. The bound is 0 if all types need the same resources.
         """
         capacity = self.launch.capacity[:, self.types]
         spared = (capacity == 0).any(axis=1) & (capacity > 0).any(axis=1)
@@ -94,7 +94,7 @@ class LaunchWay:
         for index in np.flatnonzero(largest).tolist():
             per_unit = float((held / np.maximum(capacity[index], largest[index])).min())
             charged = max(0, int(left[index]) - int(largest[index]) + 1)
-            floor = min(floor, int(charged * per_unit * (1 - 1e-9)))  # rounding must not add a pod
+            floor = min(floor, int(charged * per_unit * (1 - 1e-9)))  # a rounding error must not add a pod
         return min(floor, MOST)
 
     def _has_variety(self, pods: int, within: Bools) -> bool:
@@ -104,7 +104,7 @@ class LaunchWay:
 
 @dataclass(slots=True, eq=False)
 class LaunchStep:
-    """What is tried for a pod before anything weaker is: planned nodes that meet the wants, then new ones."""
+    """One attempt for a pod: planned nodes that meet the requirements, then new ones."""
 
     ask: PodAsk
     wants: Wants
@@ -112,7 +112,7 @@ class LaunchStep:
 
 
 class CompiledShape:
-    """One shape: what is tried for it, in order."""
+    """One shape with its launch steps, in the order in which they are tried."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class CompiledShape:
     ) -> None:
         self.steps = steps
         self._explain = explain
-        self._refusals: dict[str, tuple[Infeasible[FitReason], ...]] = {}  # by pool; most are never asked for
+        self._refusals: dict[str, tuple[Infeasible[FitReason], ...]] = {}  # by pool; filled on demand
 
     def ways(self, pool: int) -> list[LaunchWay]:
         return [way for step in self.steps for way in step.ways if way.pool == pool]
@@ -133,7 +133,7 @@ class CompiledShape:
 
 
 class CompiledShapes:
-    """Shapes compiled for some pools. Resources are numbered as they are first asked for."""
+    """Shapes compiled for some pools. Resources are numbered in the order of their first use."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class CompiledShapes:
         )
         asks = compiler.asks(shape)
         steps = [LaunchStep(ask, wants) for ask in asks for wants in ask.choices]
-        reached: set[int] = set()  # what a state could launch has been tried by then
+        reached: set[int] = set()  # earlier steps have tried every node that this state could launch
         for step in steps:
             for number, launch in enumerate(self.launch):
                 if not step.ask.tolerated[number]:

@@ -1,4 +1,4 @@
-"""How many complete sets of several components nodes take: some that are there, then planned and new ones."""
+"""How many complete sets of several components fit on existing, planned and new nodes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,8 +9,8 @@ from karpool.packing.new_nodes.pack_order import placing_order
 from karpool.packing.new_nodes.pack_result import PendingPod
 
 SETS_MAX = 100_000
-# Up to so many sets are counted exactly. Of more, one in so many may be missed: nobody asks for hundreds of
-# sets to the last one, and each halving of the error places all of them once more.
+# Up to this many sets the count is exact. Above it, the count may be low by one in this many sets: large
+# counts need no exact answer, and halving the error means placing all sets once more.
 _PRECISION = 256
 
 
@@ -20,12 +20,11 @@ def complete_sets(
     rest: Sequence[NodeFilling] = (),
     begun: Mapping[PodShape, int] | None = None,
 ) -> int:
-    """The most sets of which every pod found room when all were placed at once, as Karpenter would.
+    """Return the most sets whose pods all fit when placed at once, as Karpenter would place them.
 
-    `rest` are nodes that are there, or coming; `begun` are pods of a first set that have a place already.
-    Components share nodes, and those of one shape are one group. Placing is what decides: an
-    answer is always a number that was placed. Largest first is not monotone, so now and then a
-    larger number could be placed, too.
+    `rest` are existing nodes, or nodes that are starting; `begun` are pods of a first set that are already
+    placed. Components share nodes, and components of one shape form one group. The result is always a number
+    that was placed. Largest-first placing is not monotone, so a larger number may be possible.
     """
     search = _Search(_merged(groups), plan, rest, begun or {})
     if not search.size:
@@ -34,7 +33,7 @@ def complete_sets(
     gap = 1
     while sets > 0 and (placed := search.placed(sets)) < search.wanted(sets):
         most = sets - 1
-        sets = max(min(sets - gap, placed // search.size), 0)  # what fills nodes at this rate
+        sets = max(min(sets - gap, placed // search.size), 0)  # the resource that fills nodes at this rate
         gap *= 2
     while most - sets > sets // _PRECISION:
         middle = (sets + most + 1) // 2
@@ -60,7 +59,7 @@ class _Search:
         self.size = sum(group.replicas for group in groups)
 
     def bound(self) -> int:
-        """No more sets than the room for each component alone."""
+        """Return an upper bound: the room for each component alone."""
         return min(self._alone(group) for group in self._groups)
 
     def _alone(self, group: PodGroup) -> int:
@@ -68,11 +67,11 @@ class _Search:
         return (placed + self._begun.get(group.shape, 0)) // group.replicas
 
     def wanted(self, sets: int) -> int:
-        """How many pods so many sets still need."""
+        """Return how many pods this many sets still need."""
         return sum(group.replicas for group in self._still(sets))
 
     def placed(self, sets: int) -> int:
-        """How many of them find room."""
+        """Return how many of them fit."""
         return self._place(self._still(sets))
 
     def _still(self, sets: int) -> list[PodGroup]:
@@ -95,7 +94,7 @@ class _Search:
 
 
 def _merged(groups: Sequence[PodGroup]) -> list[PodGroup]:
-    """One group for each shape, in the order in which Karpenter places them."""
+    """Return one group for each shape, in the order in which Karpenter places them."""
     replicas: dict[PodShape, int] = {}
     for group in groups:
         if group.replicas:

@@ -16,7 +16,7 @@ _MEMO_LIMIT = 4096
 
 
 class DeviceTemplates:
-    """One pool's. Types with the same devices are asked once."""
+    """The devices of the instance types of one pool. Types with the same devices are evaluated once."""
 
     def __init__(self, offer: PoolOfferings) -> None:
         self._kinds = DeviceKinds()
@@ -41,7 +41,7 @@ class DeviceTemplates:
         self._held: dict[tuple[tuple[DeviceDemand, ...], tuple[tuple[str, int], ...]], Bools] = {}
 
     def holding(self, demands: Iterable[DeviceDemand], whole: Mapping[str, int]) -> Bools:
-        """The types whose devices serve all these demands, next to whole units of plugins."""
+        """Return the types whose devices serve all these demands, next to whole units of plugins."""
         key = tuple(sorted(demands, key=_size)), tuple(sorted(whole.items()))
         holding = self._held.get(key)
         if holding is None:
@@ -51,7 +51,7 @@ class DeviceTemplates:
         return holding
 
     def counts(self, demand: DeviceDemand) -> Int64s:
-        """By type: pods of one demand that its devices serve."""
+        """Return by type how many pods with this demand its devices serve."""
         rooms = [0 if table is None else int(table.room(demand, 1)[0]) for table in self._tables]
         return np.array(rooms, dtype=np.int64)[self._of_type]
 
@@ -72,7 +72,7 @@ def _serves(
 
 
 def _size(demand: DeviceDemand) -> tuple[int, int, int, str]:
-    """The largest first: what is left over is then in pieces that small ones can use."""
+    """Sort key, largest demand first: small demands can then use what is left over."""
     share = demand.share
     return (
         -demand.count,

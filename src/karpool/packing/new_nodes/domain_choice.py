@@ -1,8 +1,8 @@
-"""Deciding the topology domain of a planned node, as far as a pod on it requires.
+"""Chooses the topology domain of a planned node, as far as a pod on it requires.
 
-A pod may rule out some of the domains a planned node could still be in. If a
-constraint will count it there, the node must be settled in one: the domain with
-the fewest counted pods, then the cheapest, then the first by name.
+A pod may rule out some of the domains that a planned node could still be in. If a constraint counts the pod
+there, the node must be settled in one domain: the one with the fewest counted pods, then the cheapest, then
+the first by name.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ Fit = tuple[NarrowedNode, Bools]
 
 
 def open_domains(ask: PodAsk) -> Opens:
-    """The domains that topology leaves open to a pod on a new node, by axis."""
+    """Return by axis the domains that topology leaves open to a pod on a new node."""
     opens: Opens = {}
     for rule in ask.rules.all:
         for axis, ok in rule.open_to_new():
@@ -34,7 +34,7 @@ def open_domains(ask: PodAsk) -> Opens:
 
 
 def may_be_alone(ask: PodAsk) -> bool:
-    """Whether the pod may go to a host where no pod is yet."""
+    """Whether the pod may go to a host without other pods."""
     return not any(
         isinstance(rule, AffinityRule)
         and not rule.may_start
@@ -45,7 +45,7 @@ def may_be_alone(ask: PodAsk) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeTrial:
-    """One pod against one node: what the node must hold in all, and the types still allowed."""
+    """One pod on one node: all requests that the node must hold, and the types still allowed."""
 
     ask: PodAsk
     opens: Opens
@@ -59,7 +59,7 @@ class DomainChooser:
         self._launch = launch
 
     def settle(self, state: NarrowedNode, trial: NodeTrial) -> Fit | None:
-        """The state with its domains decided as needed, and the types that fit; None if there are none."""
+        """Return the state with its domains settled as needed, and the types that fit; None if none fits."""
         return self._settle(state, trial, trial.ask.axes_asked())
 
     def _settle(self, state: NarrowedNode, trial: NodeTrial, axes: list[TopologyAxis]) -> Fit | None:
@@ -127,7 +127,7 @@ class DomainChooser:
 
 
 def _prices(state: NarrowedNode, axis: TopologyAxis, types: Bools) -> dict[str, float]:
-    """The cheapest known price in each zone, or of each capacity type; nothing on other axes."""
+    """Return the cheapest known price by zone or capacity type; empty for other axes."""
     offer = state.offer
     if axis.key == ZONE:
         return dict(zip(offer.zones, state.prices()[types].min(axis=(0, 2)).tolist(), strict=True))

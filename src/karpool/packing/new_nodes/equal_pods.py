@@ -1,7 +1,8 @@
-"""Many equal pods onto planned nodes at once, where nothing but room decides: as one after the other.
+"""Places many equal pods on planned nodes at once, if only resources and labels decide.
 
-A node takes such pods until no type that is left to it holds one more, and how many that are is a division.
-So nodes take turns by their numbers alone, and each is written once, whatever it took.
+The result is the same as placing them one by one. A node takes such pods until none of its remaining types
+holds one more, and that number is a division. So nodes take turns by number alone, and each node is updated
+once.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from karpool.packing.tables.columns import Bools, Int64s
 
 @dataclass(slots=True, eq=False)
 class _NodeShare:
-    """What one node takes. `counts`: pods by type."""
+    """The pods that one node takes. `counts` is the number of pods by type."""
 
     state: int
     counts: Int64s
@@ -30,7 +31,7 @@ class _NodeShare:
 
 
 def kind_of(asks: Sequence[PodAsk]) -> object | None:
-    """Equal for pods that go to the same nodes; None where more than room and labels decides."""
+    """Return an equal key for pods that go to the same nodes; None if not only room and labels decide."""
     ask = asks[-1]
     facet = ask.rules.facet
     is_counted = ask.rules.own or ask.rules.repels or facet.counted_by or facet.kept_away_by
@@ -42,7 +43,7 @@ def kind_of(asks: Sequence[PodAsk]) -> object | None:
 
 
 class EqualPods:
-    """Puts them onto the rows of one packing."""
+    """Places equal pods on the rows of one packing."""
 
     def __init__(self, rows: PlannedRows, narrowing: Narrowing, launch: Sequence[LaunchablePool]) -> None:
         self._rows, self._narrowing, self._launch = rows, narrowing, launch
@@ -50,7 +51,10 @@ class EqualPods:
     def place(
         self, ask: PodAsk, pods: Sequence[int], open_to: Bools, open_node: Callable[[int], bool]
     ) -> int:
-        """How many of them found a place; `open_to` are planned nodes, `open_node` opens one for a pod."""
+        """Place the pods; return how many were placed.
+
+        `open_to` are the planned nodes to use; `open_node` opens a new node for a pod.
+        """
         rows = self._rows
         waiting = rows.turns(open_to)
         heapify(waiting)
@@ -71,7 +75,7 @@ class EqualPods:
             if left <= 0:
                 heappop(waiting)
                 continue
-            # The tightest node stays the tightest; of those with the fewest pods, each takes one in turn.
+            # The tightest node stays the tightest; the nodes with the fewest pods take one pod each in turn.
             more = min(left, len(pods) - placed) if rows.tightest or len(waiting) == 1 else 1
             share.taken += more
             rows.pods[row] += pods[placed : placed + more]

@@ -1,4 +1,4 @@
-"""What a pool can launch for a given need: daemon overhead, limits and `minValues` applied."""
+"""What a pool can launch for given requests, with daemon overhead, limits and `minValues` applied."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -20,7 +20,7 @@ from karpool.packing.new_nodes.offerings import MOST, TOO_MUCH, PoolOfferings, r
 from karpool.packing.tables.columns import Bools, Int64s
 
 Demand = DeviceDemand | ClaimDemand
-Amounts = Sequence[tuple[int, int]]  # resource number and units, what is zero left out
+Amounts = Sequence[tuple[int, int]]  # resource number and units, without zeros
 
 
 class LaunchablePool:
@@ -48,10 +48,10 @@ class LaunchablePool:
                 self.room[index, self.offer.allocatable(name) == 0] = MOST
         self._resources = resources
         self._drivers = drivers
-        self.usable: Bools = np.asarray((self.room >= 0).all(axis=0))  # holds its own daemons
+        self.usable: Bools = np.asarray((self.room >= 0).all(axis=0))  # types that hold their own daemons
         self.limits = remaining(self.offer.pool.limits, used)
         self.limited = [name for name in self.limits if name != NODES]
-        # What a node of each type takes from those limits: limits by types.
+        # What a node of each type uses of those limits: limits by types.
         self.capacity: Int64s = np.array(
             [self.offer.capacity(name) for name in self.limited], dtype=np.int64
         ).reshape(len(self.limited), len(self.offer.types))
@@ -62,7 +62,7 @@ class LaunchablePool:
         ]
 
     def _running(self, narrowing: Narrowing, number: int, shape: PodShape) -> Bools:
-        """The types on which a daemon runs: whatever is in stock, as the pool allows it."""
+        """Return the types on which a daemon runs, whether or not they are in stock."""
         offer = self.offer
         runs: Bools = np.zeros(len(offer.types), dtype=np.bool_)
         if untolerated(offer.pool.taints, shape.tolerations) is not None:
@@ -86,7 +86,7 @@ class LaunchablePool:
             self._ports.append((shape.host_ports, runs))
 
     def fitting(self, state: NarrowedNode, need: Amounts, within: Bools | None) -> Bools | None:
-        """The types of a state that hold the need next to their daemons; None when too few are left."""
+        """Return the types of a state that hold the requests and their daemons; None if too few are left."""
         types = state.types & self.usable
         if within is not None:
             types &= within
@@ -96,7 +96,7 @@ class LaunchablePool:
 
     @property
     def needs_variety(self) -> bool:
-        """Whether some requirement has `minValues`."""
+        """Whether a requirement has `minValues`."""
         return bool(self._min_values)
 
     @cached_property
@@ -105,12 +105,12 @@ class LaunchablePool:
 
     @cached_property
     def claims(self) -> ClaimTemplates | None:
-        """None where nobody knows which devices drivers publish."""
+        """The DRA devices by type; None if they are unknown."""
         is_live = self._drivers is not None and self._drivers.live is not None
         return ClaimTemplates(self.offer, self._drivers) if is_live and self._drivers is not None else None
 
     def with_devices(self, demands: Sequence[Demand], need: Amounts) -> Bools | None:
-        """The types whose devices serve these demands next to the whole ones of the need; None: all."""
+        """Return the types whose devices serve these demands and the whole devices requested; None: all."""
         if not demands:
             return None
         whole = {
@@ -129,7 +129,7 @@ class LaunchablePool:
         return self.claims.holding(claims)
 
     def device_counts(self, demand: Demand) -> Int64s:
-        """By type: pods of one demand that its devices serve."""
+        """Return by type how many pods with this demand its devices serve."""
         if isinstance(demand, DeviceDemand):
             return self.devices.counts(demand)
         return (
@@ -139,12 +139,12 @@ class LaunchablePool:
         )
 
     def without_ports(self, ports: frozenset[HostPort]) -> Bools | None:
-        """The types on which no daemon holds one of these host ports; None: all of them."""
+        """Return the types on which no daemon uses one of these host ports; None: all types."""
         held = [runs for taken, runs in self._ports if ports_conflict(taken, ports)]
         return ~np.logical_or.reduce(held) if held else None
 
     def within_limits(self, spare: Int64s | None = None) -> Bools | None:
-        """The types that the limits still allow, `spare` given back first; None: all of them."""
+        """Return the types that the limits still allow after adding `spare`; None: all types."""
         if not self.limited:
             return None
         left = np.array([max(min(self.limits[name], MOST), -MOST) for name in self.limited], dtype=np.int64)
@@ -158,13 +158,13 @@ class LaunchablePool:
         return self.limits.get(NODES, 1) >= 1
 
     def reserve(self, types: Bools) -> Int64s:
-        """Charge the limits for the largest of these types (in each resource), as Karpenter does."""
+        """Charge the limits for the largest of these types (per resource), as Karpenter does."""
         taken: Int64s = self.capacity[:, types].max(axis=1, initial=0)
         self._charge(taken)
         return taken
 
     def exchange(self, old: Int64s, types: Bools) -> Int64s:
-        """Charge for these types instead of what was charged before."""
+        """Charge for these types instead of the previous charge."""
         self._charge(-old)
         return self.reserve(types)
 
@@ -177,7 +177,7 @@ class LaunchablePool:
             self.limits[name] -= units
 
     def _values(self, key: str) -> tuple[str, list[str], Bools]:
-        """Every value of a label, and which types have it."""
+        """Return every value of a label, and which types have it."""
         offer = self.offer
         if key == ZONE:
             return key, offer.zones, np.asarray(offer.sold.any(axis=2))
@@ -198,7 +198,7 @@ class LaunchablePool:
 
 
 def both(first: Bools | None, second: Bools | None) -> Bools | None:
-    """Where both hold; None holds everywhere."""
+    """Combine two masks with AND; None is a mask that is true everywhere."""
     if first is None or second is None:
         return second if first is None else first
     return first & second

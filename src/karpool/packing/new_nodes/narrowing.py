@@ -1,9 +1,9 @@
-"""How far a planned node is decided: pool, labels, and the types that are left.
+"""How far a planned node is decided: pool, labels, and the remaining instance types.
 
-Every pod that joins a planned node narrows its requirements. The distinct outcomes
-are few, so each is a numbered `NarrowedNode`, and a planned node is little more than a
-state number and what is used. What follows from the requirements alone (types with
-an offering in stock, open topology domains) is computed once per state.
+Every pod that joins a planned node narrows its requirements. The distinct results are few, so each is a
+numbered `NarrowedNode`, and a planned node is little more than a state number and its usage. Facts that
+follow from the requirements alone (types with an offering in stock, open topology domains) are computed once
+per state.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ from karpool.packing.topology.constraints import EligibleNodes, TopologyGroup
 from karpool.packing.topology.domains import NOWHERE, TopologyAxis
 
 UNREACHABLE = -1
-Wants = tuple[int, ...]  # requirements by number; the first that leads to a fit is taken
+Wants = tuple[int, ...]  # numbers of requirements; the first that leads to a fit is taken
 
 
 def merged(parts: Iterable[Requirements]) -> dict[str, ValueSet] | None:
-    """All of them at once; None when two contradict each other."""
+    """Merge all requirements; None if two contradict each other."""
     result: dict[str, ValueSet] = {}
     for part in parts:
         for key, value_set in part.items():
@@ -41,7 +41,7 @@ def merged(parts: Iterable[Requirements]) -> dict[str, ValueSet] | None:
 
 
 def term_requirements(term: NodeTerm) -> dict[str, ValueSet] | None:
-    """A node affinity term asked of a node that has no name yet; None when no new node can match."""
+    """Return a node affinity term as requirements of an unnamed node; None if no new node can match."""
     for key, value_set in term.fields:
         if not (value_set.complement if key == "metadata.name" else "" in value_set):
             return None
@@ -50,31 +50,31 @@ def term_requirements(term: NodeTerm) -> dict[str, ValueSet] | None:
 
 @dataclass(slots=True, eq=False)
 class NarrowedNode:
-    """One outcome of narrowing."""
+    """One state that narrowing can reach."""
 
     number: int
     pool: int
     offer: PoolOfferings
     requirements: dict[str, ValueSet]
-    stock: Bools  # offerings left, by type, zone and capacity type
-    types: Bools  # that match and have an offering in stock
+    stock: Bools  # remaining offerings by type, zone and capacity type
+    types: Bools  # types that match and have an offering in stock
     _cheapest: tuple[Int64s, Int64s, Prices] | None = None
     _choices: dict[int, LaunchOption] = field(default_factory=dict)
 
     def prices(self) -> Prices:
-        """By type, zone and capacity type; infinite where unknown or not to be had."""
+        """Prices by type, zone and capacity type; infinite if unknown or not available."""
         return np.where(self.stock, self.offer.prices, UNKNOWN_PRICE)
 
     def cheapest(self) -> tuple[Int64s, Int64s, Prices]:
-        """By type: its rank by price, its cheapest offering as an index into the flat cube, and the price.
+        """Return by type its price rank, its cheapest offering as an index into the flat cube, and the price.
 
-        Types of unknown price rank last, smaller ones first. Among equal prices the
-        offering that is first in stock wins, so an unknown price still names a real one.
+        Types of unknown price rank last, smaller ones first. Among equal prices the offering that is first in
+        stock wins, so an unknown price still names a real offering.
         """
         if self._cheapest is None:
             flat = (len(self.types), -1)
             prices, stock = self.prices().reshape(flat), self.stock.reshape(flat)
-            if prices.shape[1] == 0:  # nothing is sold at all
+            if prices.shape[1] == 0:  # no offering exists
                 prices = np.full((len(self.types), 1), UNKNOWN_PRICE)
                 stock = np.zeros(prices.shape, dtype=np.bool_)
             least: Prices = prices.min(axis=1)
@@ -85,14 +85,14 @@ class NarrowedNode:
         return self._cheapest
 
     def cheapest_of(self, types: Bools) -> Bools:
-        """Only the cheapest of some types."""
+        """Return a mask of only the cheapest of these types."""
         ranks, _, _ = self.cheapest()
         only = np.zeros_like(types)
         only[np.where(types, ranks, len(ranks)).argmin()] = True
         return only
 
     def options(self, types: Bools, limit: int) -> tuple[LaunchOption, ...]:
-        """The cheapest offering of each of these types, cheapest first."""
+        """Return the cheapest offering of each of these types, cheapest first."""
         ranks, best, _ = self.cheapest()
         left = np.flatnonzero(types)
         by_price = left[np.argsort(ranks[left])][:limit]
@@ -114,7 +114,7 @@ class NarrowedNode:
 
 
 class Narrowing:
-    """The states reached so far, and the steps between them."""
+    """The states reached so far, and the transitions between them."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Narrowing:
         self.start = [self._number(pool, offered.requirements) for pool, offered in enumerate(pools)]
 
     def want(self, requirements: Requirements) -> int:
-        """A number for requirements that are asked about often."""
+        """Return a number for requirements that are used often."""
         key = frozenset(requirements.items())
         number = self._wants.get(key)
         if number is None:
@@ -166,20 +166,20 @@ class Narrowing:
         return after
 
     def reach(self, state: int, wants: Wants) -> Iterator[NarrowedNode]:
-        """The states after narrowing to each of the wants that can be met."""
+        """Return the states after narrowing to each of the wants that can be met."""
         for want in wants:
             number = self.step(state, want)
             if number != UNREACHABLE:
                 yield self.states[number]
 
     def reachable(self, wants: Wants) -> Bools | None:
-        """By state: whether `reach` leads anywhere; None: it always does."""
+        """Return by state whether `reach` leads anywhere; None: always."""
         if wants == self._nothing:
             return None
         mask = self._reachable.get(wants)
         if mask is None or len(mask) < len(self.states):
             start = 0 if mask is None else len(mask)
-            # Reaching makes states, which are themselves looked at when next asked about.
+            # Reaching creates states, which the next call then checks.
             more = [any(self.reach(number, wants)) for number in range(start, len(self.states))]
             mask = np.array([*([] if mask is None else mask), *more], dtype=np.bool_)
             self._reachable[wants] = mask
@@ -195,11 +195,11 @@ class Narrowing:
     def narrowed(
         self, pool: int, have: Requirements, requirements: Requirements
     ) -> dict[str, ValueSet] | str:
-        """The requirements together, or the key on which they cannot be."""
+        """Merge the requirements, or return the key on which they contradict each other."""
         result = dict(have)
         for key, values in requirements.items():
             if key == HOSTNAME:
-                if not values.complement:  # a new node has a name, but not one that anyone can ask for
+                if not values.complement:  # a new node has a name, but no pod can ask for it
                     return key
             elif key in result:
                 if not result[key].intersects(values):
@@ -229,10 +229,10 @@ class Narrowing:
         types &= np.asarray(stock.any(axis=(1, 2)))
         return NarrowedNode(number, pool, offer, requirements, stock, types)
 
-    # What topology needs to know of a state
+    # What topology needs to know about a state
 
     def name_domains(self, axes: Iterable[TopologyAxis]) -> None:
-        """Give a code to every value that new nodes could have, before anything is counted."""
+        """Assign a code to every value that new nodes could have, before any pod is counted."""
         for axis in axes:
             if axis.key != HOSTNAME:
                 self.domains(axis)
@@ -243,17 +243,17 @@ class Narrowing:
                     axis.code(value)
 
     def may_be_in(self, axis: TopologyAxis, open_codes: Bools) -> Bools:
-        """By state: whether a node in that state can still end up in one of these domains."""
+        """Return by state whether a node can still be in one of these domains."""
         domains = self.domains(axis)
         mask: Bools = np.asarray((domains[:, : len(open_codes)] & open_codes).any(axis=1))
         return mask
 
     def domains(self, axis: TopologyAxis) -> Bools:
-        """By state and code: where a node in that state may still end up. NOWHERE: without the label."""
+        """Return by state and code the domains that a node can still be in. NOWHERE: without the label."""
         table = self._domains.get(axis)
         if table is None or len(table) < len(self.states) or table.shape[1] < axis.size:
             kept = 0 if table is None or table.shape[1] < axis.size else len(table)
-            rows = [self._domains_of(state, axis) for state in self.states[kept:]]  # may name new domains
+            rows = [self._domains_of(state, axis) for state in self.states[kept:]]  # may add new domains
             grown: Bools = np.zeros((len(self.states), axis.size), dtype=np.bool_)
             if table is not None and kept:
                 grown[:kept, : table.shape[1]] = table
@@ -264,7 +264,7 @@ class Narrowing:
         return table
 
     def settled(self, axis: TopologyAxis) -> Int64s:
-        """By state: the code of the only domain that is left, or -1."""
+        """Return by state the code of the only remaining domain, or -1."""
         codes = self._settled.get(axis)
         if codes is None or len(codes) < len(self.states) or self._domains[axis].shape[1] < axis.size:
             self.domains(axis)
@@ -295,7 +295,7 @@ class Narrowing:
         return set(asked.values), False
 
     def eligible(self, group: TopologyGroup) -> Bools:
-        """By state: whether a spread constraint looks at such a node."""
+        """Return by state whether a spread constraint includes such a node."""
         mask = self._eligible.get(id(group))
         if mask is None or len(mask) < len(self.states):
             assert group.eligible is not None
@@ -320,7 +320,7 @@ class Narrowing:
         )
 
     def possible(self, group: TopologyGroup) -> Int64s:
-        """The domains that new nodes could form in the eyes of a spread constraint."""
+        """Return the domains that new nodes could form for a spread constraint."""
         assert group.eligible is not None
         axis = group.tally.axis
         codes: set[int] = set()
@@ -343,7 +343,7 @@ class Narrowing:
 def alternatives(
     selector: Mapping[str, str], terms: tuple[NodeTerm, ...] | None
 ) -> list[dict[str, ValueSet]]:
-    """What a node selector and affinity ask of a new node, one entry per usable term."""
+    """Return what node selector and affinity require of a new node, one entry per usable term."""
     fixed = merged({canonical_key(key): ValueSet(frozenset((value,)))} for key, value in selector.items())
     if fixed is None or terms is None:
         return [] if fixed is None else [fixed]
@@ -353,7 +353,7 @@ def alternatives(
 
 
 def offered(offer: PoolOfferings, requirements: Requirements) -> Bools:
-    """Offerings in a zone and of a capacity type that the requirements admit."""
+    """Return the offerings in zones and capacity types that the requirements admit."""
     mask: Bools = np.ones((1, len(offer.zones), len(offer.capacity_types)), dtype=np.bool_)
     zones, kinds = requirements.get(ZONE), requirements.get(CAPACITY_TYPE)
     if zones is not None:

@@ -1,12 +1,11 @@
-"""New nodes planned for groups of equal pods, one group after the other, as `pack_new_nodes` plans them.
+"""Plans new nodes for groups of equal pods, one group after the other, like `pack_new_nodes`.
 
-A group goes onto planned nodes first, those with the fewest pods before others, and then
-onto new ones. Equal pods make equal nodes, so nodes stand in runs, and a whole group is
-placed at once: the work grows with runs and with the types that limits cut off, not with
-replicas. Who comes later shares the nodes of those who came before.
+A group goes onto planned nodes first, those with the fewest pods before others, and then onto new ones. Equal
+pods make equal nodes, so nodes are kept in runs, and a whole group is placed at once: the cost grows with the
+runs and with the types that limits cut off, not with replicas. Later groups share the nodes of earlier ones.
 
-Only for shapes whose placement does not depend on other pods. A plan that is copied costs
-little; what was planned before is never changed, only replaced.
+Only for shapes whose placement does not depend on other pods. Copying a plan is cheap, because planned runs
+are replaced and never changed.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -40,7 +39,7 @@ Usage = Mapping[str, Mapping[str, int]]  # by pool
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """`nodes` equal nodes with `pods` pods each, and the cheapest way to buy one that holds them."""
+    """`nodes` equal nodes with `pods` pods each, and the cheapest offering that holds them."""
 
     nodes: int
     pods: int
@@ -49,7 +48,7 @@ class NodeRun:
 
 @dataclass(frozen=True, slots=True)
 class PoolCapacity:
-    """What one pool could launch. `runs` are new nodes; the other replicas share planned ones."""
+    """What one pool could launch. `runs` are new nodes; the other replicas share planned nodes."""
 
     pool: str
     replicas: int
@@ -62,7 +61,7 @@ class PoolCapacity:
 
     @property
     def price_per_hour(self) -> float | None:
-        """None when one price is not known, or nothing is launched."""
+        """None if a price is unknown or nothing is launched."""
         prices = [(run.nodes, run.choice.price_per_hour) for run in self.runs]
         priced = [nodes * price for nodes, price in prices if price is not None]
         return sum(priced) if prices and len(priced) == len(prices) else None
@@ -74,9 +73,9 @@ class PoolCapacity:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedRun:
-    """Equal planned nodes. `first` is the number of the oldest, `pods` are on each of them.
+    """Equal planned nodes. `first` is the number of the oldest; each has `pods` pods.
 
-    `types` are those that still hold everything, `used` is by number of resource.
+    `types` still hold all pods; `used` is keyed by resource number.
     """
 
     pool: int
@@ -103,17 +102,17 @@ class _PoolLeft:
 
 @dataclass(slots=True)
 class _Opening:
-    """One pool's new nodes for one group. `bound` and `certain` keep the count monotone in limits."""
+    """The new nodes of one pool for one group. `bound` and `floor` keep the count monotone in limits."""
 
     opened: int = 0
     bound: int = MOST
-    floor: int = 0  # certain of the pool's first way, whatever larger limits allowed
-    earlier: int = MOST  # the fewest pods of a type that an earlier way has, if limits allowed it
+    floor: int = 0  # guaranteed by the first way of the pool, even with larger limits
+    earlier: int = MOST  # the fewest pods of a type of an earlier way, if limits allowed it
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """Replicas in the order in which they were placed; `run` for those that are on `nodes` new ones."""
+    """Replicas in the order of placing; `run` is set for those on `nodes` new nodes."""
 
     pool: int
     replicas: int
@@ -125,9 +124,9 @@ class NodePlan:
     def __init__(
         self, shapes: CompiledShapes, usage: Usage, *, nodes_max: int, skip: Collection[str] = ()
     ) -> None:
-        """Each pool launches at most `nodes_max` nodes in all; pools to `skip` launch none.
+        """Each pool launches at most `nodes_max` nodes in total; pools in `skip` launch none.
 
-        `usage` is capacity in use as for `pack_new_nodes`.
+        `usage` is the capacity in use, as for `pack_new_nodes`.
         """
         self._shapes = shapes
         self._usage = usage
@@ -136,7 +135,7 @@ class NodePlan:
         self._left = [self._at_start(launch) for launch in shapes.launch]
         self._runs: list[_PlannedRun] = []
         self._opened = 0
-        # By resource and run, with space for more: the most that any type still possible would leave.
+        # By resource and run, with spare columns: the most that any remaining type would leave.
         self._ceilings: Int64s = np.zeros((len(shapes.resources), _SMALLEST), dtype=np.int64)
 
     def copy(self) -> "NodePlan":
@@ -155,17 +154,15 @@ class NodePlan:
         skipped = pool.name in self._skip
         return _PoolLeft(0 if skipped else nodes, np.array(amounts, dtype=np.int64))
 
-    # Asking
-
     def place(self, shape: PodShape, pods: int) -> int:
-        """Plan nodes for so many pods; how many found room."""
+        """Plan nodes for this many pods; return how many fit."""
         return sum(placed.replicas for placed in self._fill(self._shapes.of(shape), pods, careful=False))
 
     def capacity(self, shape: PodShape, *, wanted: int | None = None, ahead: int = 0) -> list[PoolCapacity]:
-        """How many more pods there is room for, by pool, in the order in which Karpenter asks them.
+        """Return how many more pods fit, by pool, in the order in which Karpenter tries pools.
 
-        `ahead` pods of the same shape come first and are not counted. With `wanted`, no more than
-        that in all. Nothing is planned by asking.
+        `ahead` pods of the same shape come first and are not counted. `wanted` limits the total. Nothing is
+        planned.
         """
         compiled = self._shapes.of(shape)
         trial = self.copy()
@@ -193,7 +190,7 @@ class NodePlan:
         return capacities
 
     def usage(self) -> dict[str, Resources]:
-        """With the planned nodes, each as the cheapest that holds its pods."""
+        """Return the usage with the planned nodes, each as the cheapest type that holds its pods."""
         usage: dict[str, Resources] = {pool: dict(used) for pool, used in self._usage.items()}
         for planned in self._runs:
             offer, run = planned.state.offer, planned.as_bought()
@@ -203,13 +200,13 @@ class NodePlan:
         return usage
 
     def runs(self) -> list[tuple[str, NodeRun]]:
-        """The planned nodes, each with its pool."""
+        """Return the planned nodes, each with its pool."""
         return [(planned.state.offer.pool.name, planned.as_bought()) for planned in self._runs]
 
     # Placing
 
     def _fill(self, compiled: CompiledShape, pods: int, *, careful: bool) -> list[_Placed]:
-        """`careful`: count no more than any larger limits would allow, too."""
+        """Place the pods. `careful` counts only what fits with any larger limits, too."""
         placed: list[_Placed] = []
         openings: dict[int, _Opening] = {}
         for step in compiled.steps:
@@ -242,7 +239,7 @@ class NodePlan:
             opening.earlier = min(opening.earlier, fewest)
 
     def _launch(self, way: LaunchWay, node: NodeOpening, wanted: int, ask: PodAsk) -> list[_Placed]:
-        """Open as many equal nodes as limits and need allow."""
+        """Open as many equal nodes as the limits allow and the pods need."""
         left = self._left[way.pool]
         amounts = zip(left.amounts.tolist(), node.largest.tolist(), strict=True)
         times = [units // most for units, most in amounts if most > 0]
@@ -272,7 +269,7 @@ class NodePlan:
         self._runs[index : index + 1] = [run]
 
     def _make_space(self, runs: int) -> None:
-        """For more runs, and for resources that nobody had asked for before."""
+        """Grow the arrays for more runs and for resources that were not requested before."""
         resources, space = self._ceilings.shape
         if runs > space:
             self._ceilings = np.concatenate((self._ceilings, np.zeros_like(self._ceilings)), axis=1)
@@ -284,7 +281,7 @@ class NodePlan:
     # Sharing planned nodes
 
     def _join(self, step: LaunchStep, pods: int) -> list[_Placed]:
-        """Level by level: the nodes with the fewest pods first, of those the oldest."""
+        """Fill planned nodes level by level: the nodes with the fewest pods first, then the oldest."""
         if not self._runs or pods <= 0:
             return []
         waiting = self._may_have_room(step.ask)
@@ -310,7 +307,7 @@ class NodePlan:
                 joining.added += rise
             level += rise
             pods -= rise * nodes
-            if not rise:  # fewer than one for each
+            if not rise:  # fewer pods than nodes
                 for joining in active:
                     joining.one_more = min(pods, joining.run.nodes)
                     pods -= joining.one_more
@@ -345,7 +342,7 @@ class NodePlan:
         return None
 
     def _settle(self, joining: "_Joining", ask: PodAsk) -> list[_Placed]:
-        """Write down what joined; nodes that got one more than the others become a run of their own."""
+        """Record the joined pods; nodes that got one more than the others become a run of their own."""
         run, more = joining.run, joining.one_more
         parts = [(more, joining.added + 1, run.first), (run.nodes - more, joining.added, run.first + more)]
         index = joining.index
@@ -372,10 +369,10 @@ class NodePlan:
             index = len(self._runs)
         return placed
 
-    # Why there are no more
+    # Why no more pods fit
 
     def _refusals(self, ways: Sequence[LaunchWay]) -> tuple[Infeasible[FitReason], ...]:
-        """Why there are no more although types suit: some limit is reached."""
+        """Return the limits that are reached although types fit."""
         launch = ways[0].launch
         pool, left = launch.offer.pool, self._left[ways[0].pool]
         if left.nodes <= 0:
@@ -400,7 +397,7 @@ class NodePlan:
 
 @dataclass(slots=True)
 class _Joining:
-    """A group on its way onto the nodes of one run. `counts` is by type, as far as amounts decide it."""
+    """A group that joins the nodes of one run. `counts` is the number of pods by type, by amounts alone."""
 
     index: int
     run: _PlannedRun
@@ -421,7 +418,7 @@ class _Joining:
                 low, self.most = (middle, self.most) if self.types(middle).any() else (low, middle - 1)
 
     def types(self, pods: int) -> Bools:
-        """Those that hold so many more; none where variety is required and too little is left."""
+        """Return the types that hold this many more pods; none if `minValues` is no longer satisfied."""
         types: Bools = self.counts >= pods
         demands = (*self.run.demands, *self.ask.demands * pods)
         if demands:
@@ -436,7 +433,7 @@ class _Joining:
 
 
 def _certain(way: LaunchWay, node: NodeOpening) -> int:
-    """What one node holds however much larger the limits were: no type beyond them spoils it."""
+    """Return how many pods one node holds for certain under any larger limits."""
     beyond = way.types & ~node.within
     if not beyond.any():
         return MOST
@@ -444,7 +441,7 @@ def _certain(way: LaunchWay, node: NodeOpening) -> int:
 
 
 def _without_first(placed: Iterable[_Placed], pods: int) -> list[_Placed]:
-    """Without the pods that were placed first; a node that one of them opened is not new."""
+    """Remove the pods that were placed first; a node that one of them opened is not new."""
     rest = []
     for part in placed:
         gone = min(pods, part.replicas)

@@ -1,4 +1,4 @@
-"""Nodes under way: planned ones as rows of columns, existing ones with what is left of them."""
+"""Nodes during a packing: planned ones as rows of columns, existing ones with their remaining resources."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ _SMALLEST = 64
 
 
 class HeldPorts:
-    """Host ports of pods placed during this packing, by row."""
+    """Host ports by row of the pods placed during this packing."""
 
     def __init__(self) -> None:
         self._held: dict[int, set[HostPort]] = {}
@@ -36,7 +36,7 @@ class HeldPorts:
                 rows.add(row)
 
     def closed(self, ports: frozenset[HostPort]) -> list[int]:
-        """Rows on which one of these ports is taken."""
+        """Return the rows on which one of these ports is taken."""
         rows = self._closed.get(ports)
         if rows is None:
             rows = {row for row, held in self._held.items() if ports_conflict(held, ports)}
@@ -45,13 +45,13 @@ class HeldPorts:
 
 
 class PlannedRows:
-    """`room` is an upper bound: the most that any type still possible would leave, per resource.
+    """Planned nodes. `room` is an upper bound: the most that any remaining type would leave, per resource.
 
-    Pods go first to the node with the fewest; or, where `scale` says what a processor and a byte are
-    worth to each other, to the one with the least room left of either.
+    Pods go first to the node with the fewest pods; or, if `scale` gives the relative weight of CPU and
+    memory, to the node with the least room left of either.
     """
 
-    TURN = 1 << 32  # of a pod: what one more moves its node back by
+    TURN = 1 << 32  # added per pod, so that the number of pods comes before the age of the node
 
     def __init__(self, resources: int, scale: tuple[float, float] | None = None) -> None:
         self.n = 0
@@ -63,7 +63,7 @@ class PlannedRows:
         self.room: Int64s = np.zeros((resources, _SMALLEST), dtype=np.int64)
         self.pools: Int64s = np.zeros(_SMALLEST, dtype=np.int64)
         self.pods: list[list[int]] = []
-        self.within: list[Bools | None] = []  # types that limits and daemons' ports allowed
+        self.within: list[Bools | None] = []  # types that limits and the ports of daemons allowed
         self.types: list[Bools] = []
         self.reserved: list[Int64s] = []
         self.ports = HeldPorts()
@@ -97,7 +97,7 @@ class PlannedRows:
         return self._scale is not None
 
     def put(self, row: int, ask: PodAsk, state: int, types: Bools, room: Int64s, *, pods: int = 1) -> None:
-        """More equal pods. `room` is what each type leaves to pods: resources by types."""
+        """Add equal pods to a row. `room` is what each type leaves to pods: resources by types."""
         self.states[row] = state
         self.turn[row] += pods * self.TURN
         used = self.used[:, row]
@@ -109,7 +109,7 @@ class PlannedRows:
         self.demands[row] = (*self.demands[row], *ask.demands)
 
     def fitting(self, ask: PodAsk) -> Bools:
-        """Rows that may have room; the types decide."""
+        """Return the rows that may have room; the types decide."""
         n = self.n
         mask: Bools = np.ones(n, dtype=np.bool_)
         for index, units in ask.amounts:
@@ -119,12 +119,12 @@ class PlannedRows:
         return mask
 
     def first(self, mask: Bools) -> int | None:
-        """The row whose turn it is."""
+        """Return the row that is next in turn."""
         rows = mask.nonzero()[0]
         return int(rows[self._turns(rows).argmin()]) if len(rows) else None
 
     def turns(self, mask: Bools) -> list[tuple[float, int]]:
-        """When it is whose turn: the least first."""
+        """Return the turn of each row, to be used in ascending order."""
         rows = mask.nonzero()[0]
         return list(zip(self._turns(rows).tolist(), rows.tolist(), strict=True))
 
@@ -136,7 +136,7 @@ class PlannedRows:
 
 
 class ExistingNodes:
-    """What is left of the snapshot's nodes, in Karpenter's order: initialised ones first, then by name."""
+    """Existing nodes with their free resources, in Karpenter's order: initialized nodes first, then names."""
 
     def __init__(self, snapshot: Room, resources: Sequence[str]) -> None:
         self.snapshot = snapshot
@@ -155,7 +155,7 @@ class ExistingNodes:
         self._admitted: dict[int, tuple[PodAsk, Bools]] = {}
 
     def first(self, ask: PodAsk, allowed: Bools | None) -> int | None:
-        """The position in order of the first node that takes the pod."""
+        """Return the position of the first node that takes the pod."""
         mask = self._admits(ask)
         if allowed is not None:
             mask = mask & allowed[self.order]
@@ -179,7 +179,7 @@ class ExistingNodes:
         return asks_drivers(self.snapshot, ask.shape)
 
     def take(self, position: int, ask: PodAsk) -> int:
-        """Returns the node's row in the snapshot."""
+        """Place the pod; return the row of the node in the snapshot."""
         self.free[:, position] -= ask.requests
         if ask.ports:
             self._ports.hold(position, ask.ports)
@@ -195,7 +195,7 @@ class ExistingNodes:
             devices.close_for(row, shape.requests, 1)
             return
         taken = devices.take(row, shape.devices)
-        assert taken is not None  # `first` has looked
+        assert taken is not None  # `first` has checked it
         for index in self._plugins:
             self.free[index, position] -= taken.of_plugin.get(self._resources[index], 0)
 

@@ -1,8 +1,8 @@
 """What one pool may launch, as columns over instance types.
 
-Compiled once per pool and catalogue version: which types and offerings the pool's
-requirements admit, their sizes and prices. A price that is not known is infinite
-here, so that it sorts last and never mixes with known ones; nothing is estimated.
+Compiled once per pool and catalogue version: the types and offerings that the requirements of the pool admit,
+their sizes and prices. An unknown price is infinite here, so that it sorts last and never mixes with known
+prices; nothing is estimated.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -23,7 +23,7 @@ from karpool.packing.tables.columns import Bools, Int64s
 
 Prices = npt.NDArray[np.float64]
 UNKNOWN_PRICE = float("inf")
-# A quarter of int64, so that sums of a few cannot overflow; no node has this much of anything.
+# A quarter of int64, so that sums of a few cannot overflow; no node has this much of any resource.
 MOST = INT64_MAX // 4
 TOO_MUCH = MOST + 1
 # Decided by the offering, not by the type.
@@ -32,7 +32,7 @@ OFFERING_KEYS = frozenset((ZONE, CAPACITY_TYPE))
 
 @dataclass(frozen=True, slots=True)
 class StockOut:
-    """Offerings that cannot be had at present; None stands for any."""
+    """An offering that is not available at present; None matches any value."""
 
     instance_type: str | None = None
     zone: str | None = None
@@ -49,7 +49,7 @@ class PoolOfferings:
         )
         self.label_keys = (label_keys | {INSTANCE_TYPE}) - OFFERING_KEYS
         self.open_keys = WELL_KNOWN | self.label_keys
-        self.refused: dict[str, int] = {}  # requirement of the pool to the number of types it rules out
+        self.refused: dict[str, int] = {}  # requirement of the pool to the number of types that it rules out
         chosen = [instance_type for instance_type in types if self._admits(instance_type)]
         self.types = sorted(chosen, key=lambda instance_type: (*_size(instance_type), instance_type.name))
         self.names = [instance_type.name for instance_type in self.types]
@@ -68,7 +68,7 @@ class PoolOfferings:
         offered = self.label_of(candidate, key)
         if offered is not None:
             return offered.intersects(value_set)
-        # Other types have this label, so a node of this one would lack it.
+        # Other types have this label, so a node of this type would lack it.
         return key not in self.label_keys or value_set.admits_absence
 
     @staticmethod
@@ -85,7 +85,7 @@ class PoolOfferings:
         kind_of = {kind: code for code, kind in enumerate(self.capacity_types)}
         shape = (len(self.types), len(self.zones), len(self.capacity_types))
         self.sold: Bools = np.zeros(shape, dtype=np.bool_)
-        self.listed: Bools = np.zeros(shape, dtype=np.bool_)  # of those sold, what the catalogue has in stock
+        self.listed: Bools = np.zeros(shape, dtype=np.bool_)  # offered and in stock by the catalogue
         self.prices: Prices = np.full(shape, UNKNOWN_PRICE)
         zones = self.requirements.get(ZONE)
         kinds = self.requirements.get(CAPACITY_TYPE)
@@ -101,7 +101,7 @@ class PoolOfferings:
                 self.prices[place] = min(self.prices[place], offering.price_per_hour)
 
     def stock(self, unavailable: Collection[StockOut]) -> Bools:
-        """What can be had now."""
+        """Return the offerings that are available now."""
         stock = self.listed.copy()
         for out in unavailable:
             picked = tuple(
@@ -116,7 +116,7 @@ class PoolOfferings:
         return stock
 
     def admitting(self, key: str, value_set: ValueSet) -> Bools:
-        """The types whose value of a label can be a wanted one."""
+        """Return the types whose value of a label can satisfy the requirement."""
         mask = self._masks.get((key, value_set))
         if mask is None:
             mask = np.array(
@@ -135,7 +135,7 @@ class PoolOfferings:
     def _column(self, kind: str, resource: str) -> Int64s:
         column = self._columns.get((kind, resource))
         if column is None:
-            # Nobody says beforehand how many volumes a new node may attach; Karpenter takes any number.
+            # The volume limit of a new node is unknown beforehand; Karpenter assumes no limit.
             missing = MOST if resource.startswith(ATTACHED_VOLUMES) else 0
             amounts = (getattr(instance_type, kind).get(resource, missing) for instance_type in self.types)
             column = np.array([min(max(units, 0), MOST) for units in amounts], dtype=np.int64)
@@ -148,7 +148,7 @@ def _size(one: InstanceType) -> tuple[int, int]:
 
 
 def _position(values: list[str], value: str) -> slice:
-    """Empty when there is no such value."""
+    """Return the index of the value; empty if there is none."""
     if value not in values:
         return slice(0, 0)
     index = values.index(value)
@@ -156,8 +156,10 @@ def _position(values: list[str], value: str) -> slice:
 
 
 class Offerings:
-    """Every pool's offerings, compiled when first asked for, and again when pool, catalogue or overlays
-    changed."""
+    """The offerings of every pool, compiled on demand.
+
+    They are compiled again when the pool, the catalogue or an overlay changes.
+    """
 
     def __init__(
         self,
@@ -166,7 +168,7 @@ class Offerings:
         contracted: ContractedPrices | None = None,
         catalogue_of: Callable[[str], Catalogue] | None = None,
     ) -> None:
-        """`catalogue_of` a pool that launches elsewhere is another one."""
+        """`catalogue_of` returns the catalogue of a pool; a pool that launches elsewhere has its own."""
         self.catalogue = catalogue
         self.catalogue_of: Callable[[str], Catalogue] = catalogue_of or (lambda pool: catalogue)
         self.overlays = overlays if overlays is not None else NodeOverlays()
@@ -175,7 +177,7 @@ class Offerings:
 
     @property
     def version(self) -> int:
-        """Rises with every change."""
+        """Increases with every change."""
         return self.catalogue.version + self.overlays.version + self.contracted.version
 
     def for_pool(self, pool: CompiledPool) -> PoolOfferings:
@@ -201,5 +203,5 @@ class Offerings:
 
 
 def remaining(limits: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
-    """What a pool may still launch; may be negative."""
+    """Return what a pool may still launch; may be negative."""
     return {resource: units - used.get(resource, 0) for resource, units in limits.items()}

@@ -1,17 +1,15 @@
-"""Pending pods onto existing nodes, planned nodes, and new nodes, as Karpenter places them.
+"""Places pending pods on existing, planned and new nodes, as Karpenter does.
 
-The largest pod first; each goes to the first existing node that takes it, else to
-the planned node with the fewest pods that can, else to a new node of the first pool
-in order of weight. A planned node keeps every instance type that still holds all its
-pods; the cheapest is chosen at the end.
+The largest pod comes first. Each pod goes to the first existing node that takes it, else to the planned node
+with the fewest pods that takes it, else to a new node of the first pool in order of weight. A planned node
+keeps every instance type that still holds all its pods; the cheapest is chosen at the end.
 
-Which order is the cheapest depends on the pods. `PackOptions.orders` names more of them, and the
-cheapest packing is kept; Karpenter's comes first, so what is kept is never dearer than that.
+Which order is the cheapest depends on the pods. `PackOptions.orders` lists more orders, and the cheapest
+packing is kept. Karpenter's order comes first, so the result is never more expensive than Karpenter's.
 
-Different from Karpenter on purpose: a planned node's domain is settled as soon as a
-pod that some constraint counts lands on it, so topology holds whatever is launched;
-among equally good zones the cheapest is taken; all terms of a node affinity are tried
-at each step of relaxing preferences.
+Intended differences from Karpenter: a planned node's domain is settled as soon as a pod that some constraint
+counts is placed on it, so that topology holds for every launch; among equally good zones the cheapest is
+taken; all terms of a node affinity are tried at each step of relaxing preferences.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -59,7 +57,7 @@ from karpool.packing.topology.topology import Topology, TopologyMark
 class PackOptions:
     """`limits`: charge a pool for the largest type a node may become (as Karpenter), or for the cheapest.
 
-    `needs_price`: leave out offerings without a known price instead of putting them last.
+    `needs_price`: exclude offerings without a known price instead of sorting them last.
     """
 
     existing: bool = True
@@ -84,10 +82,10 @@ def pack_new_nodes(
     unavailable: Collection[StockOut] = (),
     options: PackOptions = DEFAULTS,
 ) -> PackResult:
-    """Where every pod goes, what to launch for it, and why the rest is left over.
+    """Return where every pod goes, which nodes to launch, and why the other pods do not fit.
 
-    `usage` is each pool's capacity in use, nodes and claims in flight alike, `nodes`
-    included. Pass `Offerings` instead of a catalogue to compile pools only once.
+    `usage` is the capacity in use of each pool, with nodes and NodeClaims in flight, including `nodes`. Pass
+    `Offerings` instead of a catalogue to compile pools only once.
     """
     offerings = catalogue if isinstance(catalogue, Offerings) else Offerings(catalogue)
     packer = _Packer(
@@ -104,13 +102,13 @@ def pack_new_nodes(
 
 
 def in_order(pools: Iterable[CompiledPool]) -> list[CompiledPool]:
-    """Heaviest first; of equal weight, the last by name, as Karpenter has it."""
+    """Sort pools as Karpenter does: by weight, highest first, then by name in reverse."""
     return sorted(sorted(pools, key=lambda pool: pool.name, reverse=True), key=lambda pool: -pool.weight)
 
 
 @dataclass(slots=True, eq=False)
 class _Packing:
-    """What was planned so far, in one order."""
+    """The plan so far, in one order."""
 
     rows: PlannedRows
     existing: ExistingNodes | None
@@ -120,7 +118,7 @@ class _Packing:
 
 
 class _Packer:
-    """Pods and pools, compiled once, packed in one order after another."""
+    """Compiles pods and pools once, and packs them in one order after another."""
 
     def __init__(
         self,
@@ -170,20 +168,20 @@ class _Packer:
         self._prepare_topology()
         self._sizes = PodSizes(pods)
         self._packing = self._begun(KARPENTER)
-        # Types that are left by `minValues`, or by limits, do not follow from room alone.
+        # `minValues` and limits also decide which types remain.
         is_by_room = not self._exact and not any(launch.needs_variety for launch in self._launch)
         kinds = {id(asks): kind_of(asks) if is_by_room else None for asks in self._asks}
         self._kinds = [kinds[id(asks)] for asks in self._asks]
 
     def _prepare_topology(self) -> None:
-        """Name every domain that a new node could be in, now that all constraints are known."""
+        """Name every domain that a new node could be in, after all constraints are compiled."""
         self._narrowing.name_domains(self._topology.axes.values())
         for group in self._topology.spread_groups():
             if group.tally.axis.key != HOSTNAME:
                 group.possible = self._narrowing.possible(group)
 
     def cheapest(self, orders: Sequence[PackOrder]) -> PackResult:
-        """The packing that leaves the fewest pods out, then the cheapest; the first of equal ones."""
+        """Return the packing with the fewest pods left over, then the cheapest, then the first."""
         start, best = self._mark(), None
         for number, order in enumerate(orders):
             if number:
@@ -194,14 +192,14 @@ class _Packer:
             if best is None or cost < best[0]:
                 best = cost, self._packing, self._mark()
             if not cost[0] and self._packing.rows.n <= 1:
-                break  # there are not two nodes that pods could be shared out between in another way
+                break  # another order cannot distribute the pods of one node differently
         if best is not None and best[1] is not self._packing:
             _, self._packing, mark = best
             self._go_back(mark)
         return self._result()
 
     def _mark(self) -> tuple[TopologyMark, list[dict[str, int]]]:
-        """What is counted by topology and left of limits."""
+        """Save the topology counts and the remaining limits."""
         return self._topology.save(), [dict(launch.limits) for launch in self._launch]
 
     def _go_back(self, mark: tuple[TopologyMark, list[dict[str, int]]]) -> None:
@@ -219,9 +217,9 @@ class _Packer:
         )
 
     def _cost(self) -> tuple[int, float]:
-        """Pods that are left over, and the price of the nodes: infinite where one is not known."""
+        """Return the number of pods left over and the price of the nodes; infinite if a price is unknown."""
         prices = (self._price(row) for row in range(self._packing.rows.n))
-        # What rounding adds is not to decide between packings that cost the same.
+        # Rounded, so that floating-point error does not decide between packings of equal cost.
         return len(self._packing.left), round(sum(prices), 9)
 
     def _price(self, row: int) -> float:
@@ -231,7 +229,7 @@ class _Packer:
     # Placing
 
     def _place_all(self, waiting: list[int]) -> None:
-        """Pods that fail are tried again as long as others succeed: a friend may have come."""
+        """Place all pods. Retry failed pods while others succeed: a pod may have affinity to another."""
         left = self._packing.left
         while waiting:
             failed = [pod for run in self._runs(waiting) for pod in self._place_run(run)]
@@ -244,7 +242,7 @@ class _Packer:
         left.sort()
 
     def _runs(self, pods: Sequence[int]) -> Iterable[list[int]]:
-        """Pods that follow each other and go to the same nodes; any other pod by itself."""
+        """Group successive pods that go to the same nodes; any other pod is a group of its own."""
         for kind, run in groupby(pods, key=self._kinds.__getitem__):
             if kind is None:
                 yield from ([pod] for pod in run)
@@ -252,7 +250,7 @@ class _Packer:
                 yield list(run)
 
     def _place_run(self, pods: list[int]) -> list[int]:
-        """Those that found no place."""
+        """Place the pods of a run; return those that do not fit."""
         if self._kinds[pods[0]] is None:
             return [] if self._place(pods[0]) else pods
         ask, placed = self._asks[pods[0]][-1], 0
@@ -267,9 +265,10 @@ class _Packer:
         return pods[equal.place(ask, pods, open_to, lambda pod: self._open(pod, ask, wants, {})) :]
 
     def _is_hopeless(self, pod: int) -> bool:
-        """Room and limits only shrink, so only topology can turn in favour of a pod that failed.
+        """Whether a failed pod cannot succeed later: room and limits only shrink, topology can reopen nodes.
 
-        Not so when limits are charged for the cheapest type: the next cheapest may be smaller.
+        If limits are charged for the cheapest type, this does not hold: the next cheapest type may be
+        smaller.
         """
         return not self._exact and not self._asks[pod][-1].rules.own
 
@@ -314,7 +313,7 @@ class _Packer:
         return False
 
     def _open_rows(self, ask: PodAsk, wants: Wants, opens: Opens) -> Bools:
-        """Planned nodes that may take the pod; their types decide."""
+        """Return the planned nodes that may take the pod; their types decide."""
         rows = self._packing.rows
         mask = rows.fitting(ask)
         states = rows.states[: rows.n]

@@ -1,8 +1,8 @@
-"""In which order pods are packed, and which planned node each of them joins first.
+"""The order in which pods are packed, and the planned node that each pod joins first.
 
-Karpenter takes the pod with the most processors first, and the node with the fewest pods. Where pods that
-must stand apart decide how many nodes there are, other orders leave less of them unused: by the larger of
-a pod's shares of all that is asked for, onto the same nodes or onto the one with the least room left.
+Karpenter takes the pod with the most CPU first, and the node with the fewest pods. If pods with anti-affinity
+decide the number of nodes, other orders waste less: by the larger of a pod's shares of total CPU and memory,
+onto the same nodes or onto the node with the least room left.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from karpool.packing.new_nodes.pack_result import PendingPod
 
 @dataclass(frozen=True, slots=True)
 class PackOrder:
-    """`by_share`: the largest share first, not the most processors; `tightest`: onto the fullest node."""
+    """`by_share`: the largest share first, not the most CPU; `tightest`: onto the fullest node."""
 
     by_share: bool = False
     tightest: bool = False
@@ -25,13 +25,13 @@ CHEAPEST = (KARPENTER, PackOrder(by_share=True), PackOrder(by_share=True, tighte
 
 
 def placing_order(pod: PendingPod) -> tuple[int, int, str, str, str]:
-    """Sorts pods as Karpenter takes them: the largest first, then the oldest."""
+    """Sort key of Karpenter's order: the largest pod first, then the oldest."""
     cpu, memory = _size(pod)
     return -cpu, -memory, pod.created, pod.uid, pod.name
 
 
 class PodSizes:
-    """What pods that wait ask for, each and together."""
+    """The requests of pending pods, per pod and in total."""
 
     def __init__(self, pods: Sequence[PendingPod]) -> None:
         self._sizes = [_size(pod) for pod in pods]
@@ -39,7 +39,7 @@ class PodSizes:
         self.scale = 1 / max(cpu, 1), 1 / max(memory, 1)
 
     def in_order(self, order: PackOrder) -> list[int]:
-        """The pods, by their place in Karpenter's order, in which they are."""
+        """Return the pods in this order, as indexes into Karpenter's order."""
         numbers = list(range(len(self._sizes)))
         if order.by_share:
             cpu, memory = self.scale

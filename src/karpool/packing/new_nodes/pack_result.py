@@ -1,4 +1,4 @@
-"""What a packing is: nodes to create, pods that found a place, pods that did not and why."""
+"""The result of a packing: nodes to create, pods with a node, pods without one and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from karpool.packing.fit_reasons import FitReason
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """A pod that needs a place. `created` sorts as text (RFC 3339)."""
+    """A pod that needs a node. `created` sorts as text (RFC 3339)."""
 
     name: str
     shape: PodShape
@@ -21,7 +21,7 @@ class PendingPod:
 
 @dataclass(frozen=True, slots=True)
 class LaunchOption:
-    """One way to buy a node. The price is None when it is not known."""
+    """One offering for a node. The price is None if it is unknown."""
 
     instance_type: str
     zone: str
@@ -40,7 +40,7 @@ class PlannedNode:
     pods: tuple[str, ...]
     options: tuple[LaunchOption, ...]
     requirements: Requirements = field(hash=False)
-    requests: Mapping[str, int] = field(hash=False)  # of its pods and the least daemon overhead
+    requests: Mapping[str, int] = field(hash=False)  # of its pods and the smallest daemon overhead
 
     @property
     def chosen(self) -> LaunchOption:

@@ -1,10 +1,10 @@
-"""What a pending pod asks of a new node, compiled once per shape.
+"""What a pending pod requires of a new node, compiled once per shape.
 
-Preferences are read as Karpenter reads them: hard, until they cannot be met. `relaxations`
-gives the pod as it is tried, strictest first. Each step drops one preference, in
-Karpenter's order: the heaviest preferred pod affinity, preferred anti-affinity, preferred
-node affinity, one `ScheduleAnyway` spread, and last the avoidance of `PreferNoSchedule`.
-(karpenter pkg/controllers/provisioning/scheduling/preferences.go)
+Preferences are treated as Karpenter treats them: as requirements, until they cannot be met. `relaxations`
+yields the pod as it is tried, strictest first. Each step drops one preference, in Karpenter's order: the
+heaviest preferred pod affinity, preferred anti-affinity, preferred node affinity, one `ScheduleAnyway`
+spread, and last the avoidance of `PreferNoSchedule`. (karpenter
+pkg/controllers/provisioning/scheduling/preferences.go)
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -39,7 +39,10 @@ class RelaxedPod:
 
 
 def relaxations(shape: PodShape, *, respect: bool, soft_taints: bool) -> Iterator[RelaxedPod]:
-    """`soft_taints`: whether any pool has a `PreferNoSchedule` taint. The last attempt has no preference."""
+    """Yield the pod with fewer preferences at each step; the last attempt has none.
+
+    `soft_taints`: whether any pool has a `PreferNoSchedule` taint.
+    """
     required = tuple(spread for spread in shape.spreads if spread.required)
     if respect:
         together = [
@@ -73,20 +76,23 @@ def relaxations(shape: PodShape, *, respect: bool, soft_taints: bool) -> Iterato
     yield RelaxedPod(plain)
 
 
-# Volumes that each offer a choice of zones multiply; real pods have one or two such volumes.
+# Limits the combinations of volumes with a choice of zones; real pods have one or two such volumes.
 _VOLUME_COMBINATIONS = 64
 
 
 @dataclass(slots=True, eq=False)
 class PodAsk:
-    """One attempt at placing a pod. `choices` are tried in order, each on all nodes before the next;
-    within one, each node takes the first want that it can meet."""
+    """One attempt at placing a pod.
 
-    shape: PodShape  # with some preferences made hard
-    whole: PodShape  # as it will be once it is placed
+    `choices` are tried in order, each on all nodes before the next; within one choice, each node takes the
+    first want that it can meet.
+    """
+
+    shape: PodShape  # the shape with some preferences made requirements
+    whole: PodShape  # the shape as it will run
     attempt: RelaxedPod
     requests: Int64s
-    amounts: tuple[tuple[int, int], ...]  # the same, sparse: resource number and units
+    amounts: tuple[tuple[int, int], ...]  # the same as `requests`, sparse: resource number and units
     choices: tuple[Wants, ...]
     tolerated: Bools  # by pool
     tolerates_all: bool
@@ -97,7 +103,7 @@ class PodAsk:
     axes: list[TopologyAxis] | None = None
 
     def must_settle(self) -> frozenset[TopologyAxis]:
-        """Axes on which a planned node must be decided before this pod can be counted there.
+        """Return the axes on which a planned node must be settled before this pod can be counted there.
 
         Only complete once every pending shape has been compiled.
         """
@@ -109,7 +115,7 @@ class PodAsk:
         return self.settles
 
     def axes_asked(self) -> list[TopologyAxis]:
-        """Those that the pod has a say in, but for host names, by key; complete as `must_settle` is."""
+        """Return by key the axes that the pod restricts, host names aside; complete as `must_settle` is."""
         if self.axes is None:
             axes = {axis for rule in self.rules.all for axis, _ in rule.open_to_new()} | self.must_settle()
             self.axes = sorted((axis for axis in axes if axis.key != HOSTNAME), key=lambda axis: axis.key)
@@ -117,7 +123,7 @@ class PodAsk:
 
 
 class PodAskCompiler:
-    """Compiles shapes. `resources` numbers the columns, `offered` are those of device classes."""
+    """Compiles shapes. `resources` numbers the columns; `offered` are resources of device classes."""
 
     def __init__(
         self,
@@ -138,7 +144,7 @@ class PodAskCompiler:
         self._known: dict[PodShape, tuple[PodAsk, ...]] = {}
 
     def asks(self, shape: PodShape) -> tuple[PodAsk, ...]:
-        """Strictest first; the last is the pod without preferences."""
+        """Return the attempts, strictest first; the last is the pod without preferences."""
         asks = self._known.get(shape)
         if asks is None:
             attempts = relaxations(shape, respect=self._respect, soft_taints=self._soft)
@@ -152,7 +158,7 @@ class PodAskCompiler:
         requests[self._number[PODS]] = 1
         for name, units in shape.requests:
             requests[self._number[name]] = min(units, TOO_MUCH)
-        # A preference restricts the pod that has it; only requirements keep others away from it.
+        # A preference restricts only its own pod; only requirements keep other pods away.
         rules = self._topology.rules(shape)
         rules = replace(rules, repels=self._topology.rules(whole).repels)
         claims = claim_demand(shape, self._offered)
@@ -197,7 +203,7 @@ def refusing_taint(taints: Iterable[Taint], attempt: RelaxedPod) -> Taint | None
 
 
 def volume_places(shape: PodShape) -> Iterable[dict[str, ValueSet]]:
-    """Every way in which the pod's volumes can be reached at once."""
+    """Return every combination of places from which all volumes of the pod can be reached."""
     for combination in islice(product(*shape.volume_terms), _VOLUME_COMBINATIONS):
         asked = [term_requirements(term) for term in combination]
         whole = (
@@ -210,7 +216,7 @@ def volume_places(shape: PodShape) -> Iterable[dict[str, ValueSet]]:
 
 
 def resource_names(shapes: Iterable[PodShape]) -> list[str]:
-    """Columns for everything that is asked for; the usual ones first."""
+    """Return the columns for all requested resources, the common ones first."""
     asked = {name for shape in shapes for name, _ in shape.requests}
     usual = (CPU, MEMORY, PODS)
     return [*usual, *sorted(asked - set(usual))]

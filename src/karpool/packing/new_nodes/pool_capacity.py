@@ -1,17 +1,16 @@
 """How many replicas of one shape new nodes could take, without placing them one by one.
 
-Karpenter plans nodes of the first pool in order of weight that can launch one, fills
-each until no type holds one more pod, and charges the pool's limits for the largest
-type that the node could have become. For equal pods that has a closed form: equal
-nodes come in runs, and a run ends when its largest type no longer fits into what is
-left. So the work grows with the types that limits cut off, not with replicas.
+Karpenter plans nodes of the first pool in order of weight that can launch one, fills each node until no type
+holds one more pod, and charges the limits of the pool for the largest type that the node could have become.
+For equal pods this has a closed form: equal nodes come in runs, and a run ends when its largest type no
+longer fits into the remaining limits. So the cost grows with the types that limits cut off, not with
+replicas.
 
-Promises, both against `pack_new_nodes` with the same input:
-never more than it places; and more limit never means fewer replicas. Karpenter's own
-rule is not monotone (a machine that is large but holds few pods, once the limits
-allow it, is charged for every node). Where that could happen the smaller of the two
-numbers is given; the difference is at most what the last machine's worth of limit holds, and in a pool
-that limits what some types lack, what the types that have it hold beyond the others.
+Guarantees against `pack_new_nodes` with the same input: the count is never higher than what it places, and a
+larger limit never means fewer replicas. Karpenter's own rule is not monotone (a machine that is large but
+holds few pods, once the limits allow it, is charged for every node). Where that could happen, the smaller of
+the two numbers is returned. The difference is at most what the last machine's worth of limit holds; in a pool
+that limits a resource that some types lack, also what the types with the resource hold beyond the others.
 
 Only for shapes whose placement does not depend on other pods. Not for concurrent use.
 """
@@ -30,7 +29,7 @@ from karpool.packing.new_nodes.pool_ceiling import pool_ceiling
 
 
 class NewNodeCapacity:
-    """What some pools could launch, compiled once and asked often."""
+    """What some pools could launch, compiled once and reused."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class NewNodeCapacity:
         return CompiledShapes(self.pools, self._offers, self._daemons, self._unavailable, self._drivers)
 
     def plan(self, usage: Usage, *, nodes_max: int, skip: Collection[str] = ()) -> NodePlan:
-        """Nothing planned yet. Each pool launches at most `nodes_max` nodes; pools to `skip` launch none."""
+        """Return an empty plan. Each pool launches at most `nodes_max` nodes; pools in `skip` launch none."""
         if self._shapes.is_full:
             self._shapes = self._start()
         return NodePlan(self._shapes, usage, nodes_max=nodes_max, skip=skip)
@@ -66,11 +65,11 @@ class NewNodeCapacity:
         wanted: int | None = None,
         skip: Collection[str] = (),
     ) -> list[PoolCapacity]:
-        """What the pools could launch for one shape when nobody else wants any of it."""
+        """Return what the pools could launch for one shape if no other pod is pending."""
         return self.plan(usage, nodes_max=nodes_max, skip=skip).capacity(shape, wanted=wanted)
 
     def ceiling(self, usage: Usage, *, nodes_max: int, skip: Collection[str] = ()) -> Resources:
-        """Of every resource, more than no packing of any pods gets from the pools together."""
+        """Return by resource an upper bound of what any packing gets from all pools."""
         total: Resources = {}
         for offer in self._offers:
             if offer.pool.name not in skip:
@@ -79,7 +78,7 @@ class NewNodeCapacity:
         return total
 
     def is_unclear_for(self, shape: PodShape) -> bool:
-        """Whether a pod needs devices of drivers, and no type that a pool launches is known to have them."""
+        """Whether a pod needs DRA devices and no type of these pools is known to have them."""
         offered = () if self._drivers is None else self._drivers.offered
         demand = claim_demand(shape, offered)
         if demand is None:

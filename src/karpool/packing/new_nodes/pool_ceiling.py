@@ -1,7 +1,7 @@
-"""How much of every resource a pool could launch at the very most, whatever pods ask for.
+"""An upper bound of every resource that a pool could launch, for any pods.
 
-No packing gives more: each resource is bounded on its own, by the nodes that may be launched and by
-every limit in turn. What is bounded so is not there all at once.
+Each resource is bounded on its own, by the number of nodes and by every limit in turn. The bounds of several
+resources are not reached at the same time.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ from karpool.packing.tables.columns import Bools
 def pool_ceiling(
     offer: PoolOfferings, used: Mapping[str, int], nodes_max: int, unavailable: Collection[StockOut] = ()
 ) -> Resources:
-    """`used` is capacity in use, as it is charged to the limits."""
+    """Return the upper bound by resource. `used` is the capacity in use, as charged to the limits."""
     left = remaining(offer.pool.limits, used)
     nodes = min(left.pop(NODES, nodes_max), nodes_max)
     types: Bools = np.asarray(offer.stock(unavailable).any(axis=(1, 2)))
@@ -30,12 +30,12 @@ def pool_ceiling(
 
 
 def _most(offer: PoolOfferings, rows: list[int], name: str, nodes: int, left: Mapping[str, int]) -> int:
-    """The best type in plenty, unless a limit ends sooner: the best share of it that any type gives."""
+    """Return the most of one resource: by nodes of the best type, or by the best ratio to a limit."""
     allocatable = [int(offer.allocatable(name)[row]) for row in rows]
     most = nodes * max(allocatable)
     for limit, units in left.items():
         charged = [int(offer.capacity(limit)[row]) for row in rows]
-        if min(charged) > 0:  # a type that the limit does not charge comes in any number
+        if min(charged) > 0:  # a limit does not bound a type that it does not charge
             shares = zip(allocatable, charged, strict=True)
             most = min(most, max(units * room // charge for room, charge in shares))
     return min(most, MOST)

@@ -1,1 +1,1 @@
-"""Where the pods of leaving nodes go. Start with `relocation`."""
+"""Where the pods of removed nodes go. Start with `relocation`."""

@@ -1,4 +1,4 @@
-"""Which domains a spread constraint still sees while nodes are taken away, and put back."""
+"""Which domains a spread constraint still includes while nodes are removed and restored."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from karpool.packing.topology.domains import NOWHERE
 
 @dataclass(frozen=True, slots=True)
 class RowRemoval:
-    """`number` tells removals of one row apart. `stays_for`: groups that see a domain there all the same."""
+    """`number` identifies one removal of a row. `stays_for` are groups that still include the domain."""
 
     number: int
     row: int
@@ -19,7 +19,7 @@ class RowRemoval:
 
 
 class DomainPresence:
-    """How many nodes of each domain a spread constraint still sees."""
+    """The number of nodes by domain that a spread constraint still includes."""
 
     __slots__ = ("applied", "group", "members")
 
@@ -32,7 +32,7 @@ class DomainPresence:
         self.applied: list[RowRemoval] = []
 
     def follow(self, removed: list[RowRemoval]) -> None:
-        """Bring the domains up to date. Removals are a stack: equal ends mean equal stacks."""
+        """Update the domains. Removals are a stack: if the last entries are equal, the stacks are equal."""
         changed = False
         while self.applied and (
             len(self.applied) > len(removed) or self.applied[-1] != removed[len(self.applied) - 1]

@@ -1,14 +1,14 @@
-"""Whether some pods fit into some nodes, by trying: exact, as far as its steps reach.
+"""Whether some pods fit into some nodes, by exact search with a bounded number of steps.
 
-What cannot be is mostly seen without a try: more pods of a size than nodes have room for,
-or room that is left over in pieces too small for any pod that is still to come. States that
-were seen to fail are not tried again, whichever of two equal pods or nodes came first.
+Most infeasible cases are found without search: more pods of a size than the nodes have room for, or remaining
+room in pieces too small for any pod that is left. Failed states are not tried again; states that differ only
+in equal pods or nodes count as the same.
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
 
-STEPS_MAX = 400  # dead ends, before it is given up
+STEPS_MAX = 400  # dead ends before the search gives up
 
 Room = list[int]
 Amounts = Sequence[tuple[int, int]]  # resource and units
@@ -20,9 +20,9 @@ def exact_fit(
     rooms: Sequence[Room],
     admits: Sequence[Sequence[bool]],
 ) -> list[int] | None:
-    """A place for every item, the first in order; None: there is none, or it was not found.
+    """Return a node for every item, the first solution in order; None: no solution exists or none was found.
 
-    `items` index `amounts` and each of `admits`, and are sorted: equal ones follow each other.
+    `items` are indexes into `amounts` and into each of `admits`, sorted so that equal items are adjacent.
     """
     if not items or not rooms:
         return None if items else []
@@ -48,13 +48,15 @@ class _Search:
         self._kind = [
             kinds.setdefault(tuple(mask[item] for item in self._open_to), len(kinds)) for mask in admits
         ]
-        self._numbers: dict[tuple[int, ...], int] = {}  # of kinds of nodes with what is left in them
+        self._numbers: dict[tuple[int, ...], int] = {}  # by node kind and what is left of each resource
         self._now = [self._number(place) for place in range(len(rooms))]
         self._failed: set[tuple[int, ...]] = set()
 
     def _runs_of_equals(self) -> dict[int, list[tuple[int, int]]]:
-        """By the first of a run of items that ask for the same: this and the following runs, an item of
-        each, and how many items ask for at least as much, as far as they are still to come."""
+        """Return by the start of each run of equal items the demands of that run and the later ones.
+
+        A demand is an item of the run and the number of remaining items that ask for at least as much.
+        """
         starts: list[int] = []
         for number, item in enumerate(self._items):
             if not number or not self._are_equal(item, self._items[number - 1]):
@@ -85,7 +87,7 @@ class _Search:
     def found(self) -> list[int] | None:
         items, steps = self._items, 0
         chosen: list[int] = []
-        tried: list[set[int]] = [set()]  # what nodes were like that an item was tried on, by item
+        tried: list[set[int]] = [set()]  # by item, the numbers of the node states that were tried
         while len(chosen) < len(items):
             placed = len(chosen)
             item = items[placed]
@@ -108,7 +110,7 @@ class _Search:
         return chosen
 
     def _may_fit(self, placed: int) -> bool:
-        """Whether there is room for as many of each size that is still to come, others aside."""
+        """Whether the nodes have room for all remaining items of each size, other sizes aside."""
         return all(self._holds(item, count) for item, count in self._runs.get(placed, ()))
 
     def _holds(self, item: int, count: int) -> bool:
@@ -124,7 +126,7 @@ class _Search:
         return False
 
     def _next_place(self, item: int, tried: set[int]) -> int | None:
-        """The first that holds it and is not like one that was tried."""
+        """Return the first node that holds the item and is not in the same state as a tried one."""
         asked = self._amounts[item]
         for place in self._open_to[item]:
             if self._now[place] in tried:
@@ -147,5 +149,5 @@ class _Search:
         return self._numbers.setdefault((self._kind[place], *self._left[place]), len(self._numbers))
 
     def _state(self, placed: int) -> tuple[int, ...]:
-        """The same for the same room in nodes of the same kind, in whatever order."""
+        """Return a key that is equal for equal remaining resources in nodes of equal kinds, in any order."""
         return placed, *sorted(self._now)

@@ -1,9 +1,9 @@
-"""Whether topology lets pods onto one node that does not exist yet, without packing the whole cluster.
+"""Whether topology allows pods on one new node, without packing the whole cluster.
 
-A new node is a host of its own, so rules about hosts only look at the pods that share it. Rules about
-zones look at the pods of each zone, and leave some zones open. What else there is (affinity between
-pods of one host, other keys) is not answered here: the answer is None, and the packer of pending pods
-knows. What is answered is on the safe side: no zone is open that kube-scheduler would close.
+A new node is a host of its own, so rules about hosts concern only the pods that share it. Rules about zones
+count the pods of each zone and leave some zones open. Other rules (affinity between pods of one host, other
+keys) are not evaluated here: the result is None, and the caller uses the full packer. The result is
+conservative: it opens no zone that kube-scheduler would close.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ class OpenZones:
 
 
 def host_takes(pods: Mapping[ShapeRules, int]) -> bool | None:
-    """Whether these pods may share a new host; None: that is not known here."""
+    """Whether these pods may share a new host; None: not evaluated here."""
     counted, owned = _counts(pods)
     for rules in pods:
         for rule in rules.all:
@@ -53,7 +53,7 @@ def host_takes(pods: Mapping[ShapeRules, int]) -> bool | None:
 
 
 def open_zones(pods: Mapping[ShapeRules, int]) -> OpenZones:
-    """The zones in which new nodes may take all of these pods, as pods are counted at the moment."""
+    """Return the zones in which new nodes may take all of these pods, by the current counts."""
     counted, owned = _counts(pods)
     zones = OpenZones(None)
     for rules in pods:
@@ -69,7 +69,7 @@ def open_zones(pods: Mapping[ShapeRules, int]) -> OpenZones:
 
 
 def _codes(rule: SpreadRule | AntiAffinityRule, number: int) -> Iterable[int]:
-    """The domains that so many more pods may go to."""
+    """Return the domains that this many more pods may go to."""
     counts, group = rule.group.tally.counts, rule.group
     if isinstance(rule, AntiAffinityRule):
         if number > int(rule.counts_itself):
@@ -90,7 +90,7 @@ def _named(group: TopologyGroup, codes: Iterable[int]) -> OpenZones:
 
 
 def _counts(pods: Mapping[ShapeRules, int]) -> tuple[Counter[int], Counter[int]]:
-    """By group: how many of these pods it counts, and how many have it as their own anti-affinity."""
+    """Return by group how many of these pods it counts, and how many have it as their own anti-affinity."""
     counted: Counter[int] = Counter()
     owned: Counter[int] = Counter()
     for rules, number in pods.items():

@@ -1,12 +1,10 @@
-"""Pods of nodes that go, onto nodes that stay; anything can be taken back.
+"""Moves the pods of removed nodes onto the remaining nodes; every step can be undone.
 
-`remove` closes a node, `place` puts pods on the first nodes, in a given order, that
-take them, and `undo` returns to a `mark`. The order is the caller's: what should be
-filled first comes first. Nodes that are no target are never filled.
+`remove` closes a node, `place` puts pods on the first nodes, in a given order, that take them, and `undo`
+returns to a `mark`. The caller chooses the order: nodes to fill first come first. Only targets are filled.
 
-Room only shrinks between commits, so each shape remembers how far the nodes are full
-for it (`commit`): placing a pod costs a look at the nodes after that. Shapes that
-topology restricts are looked up among all nodes.
+Room only shrinks between commits, so each shape remembers how far the nodes are full for it (`commit`), and
+placing a pod checks only the nodes after that. Shapes that topology restricts are checked against all nodes.
 """
 
 from collections import Counter
@@ -33,7 +31,7 @@ from karpool.packing.topology.constraints import SpreadRule
 from karpool.packing.topology.domains import NOWHERE
 from karpool.packing.topology.topology import ShapeRules, Topology
 
-# Taken from the slots of a node that is gone; no kubelet has as many.
+# Subtracted from the pod slots of a removed node; no kubelet has as many.
 _GONE = 1 << 40
 _BLOCK = 1024
 Placed = tuple[int, int]  # row, pods
@@ -41,30 +39,32 @@ Placed = tuple[int, int]  # row, pods
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """One shape. `cursor`: no node before it has taken one more since the last commit."""
+    """One shape. `cursor`: no node before it has taken another pod since the last commit."""
 
     number: int
     shape: PodShape
-    columns: tuple[tuple[Int64s, int], ...]  # free amounts by position, and how much of it one pod takes
+    columns: tuple[tuple[Int64s, int], ...]  # free amounts by position, and the units that one pod takes
     admitted: Bools  # by position
     rules: ShapeRules | None
     restricted: bool
-    tells: bool  # some constraint counts it
-    claims: bool  # it takes devices of drivers
+    tells: bool  # whether some constraint counts it
+    claims: bool  # whether it needs DRA devices
     cursor: int = 0
 
 
 @dataclass(slots=True)
 class _Step:
-    """What `undo` takes back: pods placed on a position, or (pods = 0) a node removed. Pods of a node that
-    is still to come are on no position, but in a zone."""
+    """A step that `undo` reverts: pods placed on a position, or (pods = 0) a removed node.
+
+    Pods of a new node have no position, only a zone.
+    """
 
     position: int
     asked: _Asked | None
     pods: int
     devices: tuple[DevicesTaken, ...] = ()
     zone: int | None = None
-    before: DraState | None = None  # what drivers had, where the pods took some of it
+    before: DraState | None = None  # DRA state before the pods took devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,10 @@ def _takes_devices(asked: _Asked) -> bool:
 
 class Relocation:
     def __init__(self, snapshot: Room, order: Int64s, targets: Bools, shapes: Iterable[int]) -> None:
-        """`order` are all rows, `targets` says by row which may be filled, `shapes` are all that may be
-        placed or taken away."""
+        """`order` lists all rows, `targets` says by row which may be filled.
+
+        `shapes` are all shapes that may be placed or removed.
+        """
         self.snapshot = snapshot
         self.order = order
         self.position_of: Int64s = np.empty(len(order), dtype=np.int64)
@@ -101,7 +103,7 @@ class Relocation:
         self._topology = self._compile_topology(table[number] for number in chosen)
         self._ports: dict[int, set[HostPort]] = {}
         self._masks: dict[object, Bools] = {}
-        # Devices are looked at only where a pod that may move holds shares of some.
+        # Devices are tracked only if a pod that may move uses shares of them.
         shared = any(table[number].devices is not None for number in chosen)
         self._devices = DeviceFilling(snapshot.devices) if shared and snapshot.devices is not None else None
         self._claims = ClaimFilling(snapshot)
@@ -111,10 +113,10 @@ class Relocation:
         self._removed: list[RowRemoval] = []
         self._removals = 0
         self._presence: dict[int, DomainPresence] = {}
-        self._counted: dict[int, list[tuple[ShapeRules, int]]] = {}  # of a row, what matters to others
+        self._counted: dict[int, list[tuple[ShapeRules, int]]] = {}  # by row, the pods that constraints count
 
     def _compile_topology(self, shapes: Iterable[PodShape]) -> Topology | None:
-        """None when no constraint is about where other pods are."""
+        """Compile the constraints; None if no constraint depends on other pods."""
         chosen = list(shapes)
         repelled = self.snapshot.shapes.where("repels", lambda shape: bool(shape.anti_affinity)).any()
         if not repelled and not any(shape.has_topology for shape in chosen):
@@ -150,14 +152,12 @@ class Relocation:
             mask = self._masks[key] = (mask & takes_one(self.snapshot, shape) if claims else mask)[self.order]
         return mask
 
-    # What there is
-
     def free(self, resource: str) -> Int64s:
-        """By position in order, as things stand; pod slots of nodes that are closed or gone are negative."""
+        """Return free amounts by position; pod slots are negative for removed nodes and non-targets."""
         return self._free[resource]
 
     def is_restricted(self, number: int) -> bool:
-        """Whether more than labels and amounts decides where a shape may go: topology, or devices."""
+        """Whether topology or devices restrict where a shape may go, besides labels and amounts."""
         asked = self._asked[number]
         return asked.restricted or _takes_devices(asked)
 
@@ -167,15 +167,15 @@ class Relocation:
         return asked.rules is not None and (asked.restricted or asked.tells)
 
     def admits(self, number: int) -> Bools:
-        """By position: whether labels, taints, volumes and ports let the shape in."""
+        """Return by position whether labels, taints, volumes and ports admit the shape."""
         return self._asked[number].admitted
 
     def is_full(self, number: int) -> bool:
-        """Whether no node is known to take one more pod of the shape, and none will before `rewind`."""
+        """Whether no node takes one more pod of the shape, now or before the next `rewind`."""
         asked = self._asked[number]
         return asked.cursor >= len(self.order) and not _goes_one_by_one(asked)
 
-    # Trying and taking back
+    # Trial and undo
 
     def mark(self) -> int:
         return len(self._log)
@@ -201,12 +201,12 @@ class Relocation:
                     self._ports[step.position] -= step.asked.shape.host_ports
 
     def commit(self) -> None:
-        """What was done so far stays, until `rewind`."""
+        """Keep the steps so far until `rewind`."""
         self._kept += self._log
         self._log.clear()
 
     def save(self) -> RelocationMark:
-        """A point to `rewind` to. What was not committed is lost then."""
+        """Return a point to `rewind` to. Uncommitted steps are lost then."""
         return RelocationMark(
             len(self._kept), {number: asked.cursor for number, asked in self._asked.items()}
         )
@@ -218,10 +218,11 @@ class Relocation:
             self._asked[number].cursor = cursor
 
     def remove(self, row: int, drained_slowly: Iterable[int] = ()) -> None:
-        """The node takes no more pods, and its own count no longer.
+        """Close the node: it takes no more pods, and its own pods no longer count.
 
-        For `drained_slowly`, shapes that have to find a place while the node is still there, it remains a
-        domain without pods: kube-scheduler spreads over nodes that are cordoned, too."""
+        For the shapes `drained_slowly`, whose pods are placed while the node still exists, it remains a
+        domain without pods: kube-scheduler also spreads over cordoned nodes.
+        """
         position = int(self.position_of[row])
         self.slots[position] -= _GONE
         self._removals += 1
@@ -231,7 +232,7 @@ class Relocation:
         self._log.append(_Step(position, None, 0))
 
     def _spread_over_all(self, number: int) -> Iterable[int]:
-        """Groups of its spread constraints that tainted nodes belong to."""
+        """Return the groups of the shape's spread constraints that include tainted nodes."""
         rules = self._asked[number].rules
         for rule in rules.own if rules is not None else ():
             if isinstance(rule, SpreadRule) and (
@@ -256,24 +257,24 @@ class Relocation:
             self._topology.shift(rules, row, sign * count)
 
     def withdraw(self, number: int, row: int, pods: int) -> None:
-        """Take pods off a node that they were put on: it is about to be removed."""
+        """Take pods off a node that they were placed on, because it is about to be removed."""
         self._put(self._asked[number], int(self.position_of[row]), -pods)
 
-    # Nodes that are still to come
+    # New nodes
 
     def new_node_takes(self, pods: Mapping[int, int]) -> bool | None:
-        """Whether topology lets these pods share a new node, zones aside; None: not known here."""
+        """Whether topology lets these pods share a new node, zones aside; None: not evaluated."""
         return host_takes(self._rules_of(pods))
 
     def open_zones(self, pods: Mapping[int, int]) -> frozenset[str] | None:
-        """The zones in which new nodes may take these pods; None: all of them."""
+        """Return the zones in which new nodes may take these pods; None: all zones."""
         chosen = self._rules_of(pods)
         for rules in chosen:
             self._follow(rules)
         return open_zones(chosen).zones
 
     def _rules_of(self, pods: Mapping[int, int]) -> dict[ShapeRules, int]:
-        """Of those pods that topology restricts, or that it counts."""
+        """Return the rules of the pods that topology restricts or counts."""
         rules: dict[ShapeRules, int] = {}
         for number, count in pods.items():
             asked = self._asked[number]
@@ -282,7 +283,7 @@ class Relocation:
         return rules
 
     def add_new(self, pods: Mapping[int, int], zone: str) -> None:
-        """Count pods of a new node in its zone from now on."""
+        """Count the pods of a new node in its zone from now on."""
         if self._topology is None:
             return
         code = self._topology.axis(ZONE).find(zone)
@@ -295,7 +296,7 @@ class Relocation:
 
     @property
     def expects_new(self) -> bool:
-        """Whether pods of new nodes were counted since anything was committed."""
+        """Whether pods of new nodes were counted since the last commit."""
         return any(step.zone is not None for step in self._log)
 
     def _count_in_zone(self, asked: _Asked, zone: int, pods: int) -> None:
@@ -305,7 +306,7 @@ class Relocation:
         )
 
     def place(self, number: int, pods: int) -> list[Placed]:
-        """Put up to so many pods of a shape on nodes; where they went, fewer when room ends."""
+        """Place up to this many pods of a shape; return where they went, fewer if the room ends."""
         asked = self._asked[number]
         if _goes_one_by_one(asked):
             return self._place_one_by_one(asked, pods)
@@ -331,7 +332,7 @@ class Relocation:
         return placed
 
     def put(self, number: int, row: int, pods: int) -> bool:
-        """Put pods of a shape on one node, if labels and room allow it; topology is not asked."""
+        """Place pods of a shape on one node if labels and resources allow it; topology is not checked."""
         asked, position = self._asked[number], int(self.position_of[row])
         fits = all(int(column[position]) >= units * pods for column, units in asked.columns)
         if not fits or not asked.admitted[position]:
@@ -359,7 +360,7 @@ class Relocation:
         return allowed is None or bool(allowed[row])
 
     def _first(self, asked: _Asked, start: int) -> int | None:
-        """The first position from `start` on that takes one more pod."""
+        """Return the first position from `start` on that takes one more pod."""
         size, block = len(self.order), _BLOCK
         while start < size:
             end = min(start + block, size)
@@ -373,14 +374,14 @@ class Relocation:
         return None
 
     def _advance(self, asked: _Asked, position: int) -> None:
-        """Nodes before `position` are full, except those that only this trial filled or removed."""
+        """Move the cursor to `position`, unless only this trial filled or removed a node before it."""
         for step in self._log:
             if step.position < position and (step.asked is not None or self._had_room(asked, step.position)):
                 position = step.position
         asked.cursor = max(asked.cursor, position)
 
     def _had_room(self, asked: _Asked, position: int) -> bool:
-        """Whether a node that is removed would take a pod of the shape if it were not."""
+        """Whether a removed node would take a pod of the shape if it still existed."""
         if not asked.admitted[position]:
             return False
         back = _GONE if self.slots[position] < 0 else 0
@@ -417,7 +418,7 @@ class Relocation:
         return placed
 
     def _first_taking(self, asked: _Asked, mask: Bools) -> int | None:
-        """The first of these positions; where devices of drivers decide, the pod has them afterwards."""
+        """Return the first of these positions that takes the pod; allocate the DRA devices that it needs."""
         if asked.claims:
             positions: list[int] = np.flatnonzero(mask).tolist()
             takes = (at for at in positions if self._claims.take(int(self.order[at]), asked.shape))
@@ -431,7 +432,7 @@ class Relocation:
         return self._topology.allowed(asked.shape)
 
     def _follow(self, rules: ShapeRules) -> None:
-        """Nodes that were removed make no domain."""
+        """Remove the domains of removed nodes."""
         for rule in rules.own:
             if isinstance(rule, SpreadRule):
                 group = rule.group
@@ -441,7 +442,7 @@ class Relocation:
                 presence.follow(self._removed)
 
     def _put(self, asked: _Asked, position: int, pods: int, before: DraState | None = None) -> None:
-        """`before`: what drivers had before these pods took theirs."""
+        """Place pods on a position. `before` is the DRA state before these pods took devices."""
         self._charge(asked, position, pods)
         devices = self._take_devices(asked.shape, position, pods) if self._devices is not None else ()
         self._log.append(_Step(position, asked, pods, devices, None, before))
@@ -465,7 +466,7 @@ class Relocation:
         self._shift_plugins(taken, position, 1)
 
     def _shift_plugins(self, taken: DevicesTaken, position: int, sign: int) -> None:
-        """A device with shares on it is no longer a unit that its plugin could give away."""
+        """Adjust the plugin's free units: a device with shares on it is no longer a whole unit."""
         for resource, units in taken.of_plugin.items():
             if resource in self._free:
                 self._free[resource][position] += sign * units

@@ -1,10 +1,9 @@
-"""What a single new node could be that holds given pods: asked often, compiled once.
+"""What a single new node for given pods could be; compiled once and reused.
 
-The same narrowing, limits, daemons and `minValues` as `new_nodes`, for the case where
-all pods go on one node and none of them is restricted by where others run. Which
-offerings are cheap enough is decided by the price of the worst launch: the dearest in
-stock of the first capacity type that Karpenter would try. A type that may be launched at
-a price nobody knows is never cheap enough.
+It uses the same narrowing, limits, daemons and `minValues` as `new_nodes`, for the case where all pods go on
+one node and other pods do not restrict them. Whether an offering is cheap enough is decided by the price of
+the worst launch: the most expensive offering in stock of the first capacity type that Karpenter would try. A
+type that may be launched at an unknown price is never cheap enough.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,7 +33,7 @@ _SPOT: Requirements = {CAPACITY_TYPE: ValueSet(frozenset((SPOT,)))}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittingTypes:
-    """The types of one pool that hold the pods, and what each costs at best and at worst."""
+    """The types of one pool that hold the pods, with the lowest and the highest price of each."""
 
     pool: str
     state: NarrowedNode
@@ -46,17 +45,17 @@ class FittingTypes:
     within: Bools | None
 
     def cheaper_than(self, ceiling: float) -> "FittingTypes | None":
-        """Only types that cost less whatever is launched; None when none is, or `minValues` fail then."""
+        """Return only types that cost less in any launch; None if there are none or `minValues` fails."""
         return self.only(self.worst < ceiling)
 
     def only(self, types: Bools) -> "FittingTypes | None":
-        """None when none of these types fits, or `minValues` fail then."""
+        """Return only these types; None if none of them fits or `minValues` fails."""
         fitting = self.launch.fitting(self.state, self.amounts, both(self.within, types))
         return None if fitting is None else replace(self, types=fitting)
 
     @property
     def price_per_hour(self) -> float:
-        """Of the cheapest; infinite when no price is known."""
+        """The price of the cheapest type; infinite if no price is known."""
         return float(self.cheapest[self.types].min(initial=inf))
 
     @property
@@ -117,7 +116,7 @@ class SingleNodePacker:
         self._prices: dict[int, tuple[Prices, Prices]] = {}
 
     def learn(self, shapes: Mapping[int, PodShape]) -> bool:
-        """Also answer about these; False: they ask for resources that are no columns here."""
+        """Add shapes; returns False if they ask for resources that are not columns here."""
         unknown = {number: shape for number, shape in shapes.items() if number not in self._shapes}
         if not set(resource_names(unknown.values())) <= set(self.resources):
             return False
@@ -125,7 +124,7 @@ class SingleNodePacker:
         return True
 
     def requests(self, shape: int) -> Int64s:
-        """What one pod takes, as columns of `resources`."""
+        """Return the requests of one pod as columns of `resources`."""
         return self._ask(shape).requests
 
     def _ask(self, shape: int) -> PodAsk:
@@ -135,7 +134,7 @@ class SingleNodePacker:
         return ask
 
     def _class(self, shape: int) -> int:
-        """Shapes that want the same of a node, amounts apart."""
+        """Return the class of shapes with the same requirements, amounts aside."""
         number = self._class_of.get(shape)
         if number is None:
             ask = self._ask(shape)
@@ -148,19 +147,19 @@ class SingleNodePacker:
 
     @property
     def has_alternatives(self) -> bool:
-        """Whether some shape may be met in several ways, so that it matters which is looked at first."""
+        """Whether some shape has alternative requirements, so that their order matters."""
         asks = map(self._ask, self._shapes)
         return any(len(ask.choices) > 1 or any(len(wants) > 1 for wants in ask.choices) for ask in asks)
 
     def sort(self, shape: int) -> tuple[int, bytes]:
-        """Equal for shapes that want the same of a node, amounts included; no answer tells them apart."""
+        """Return a key that is equal for shapes with the same requirements and amounts."""
         sort = self._sorts.get(shape)
         if sort is None:
             sort = self._sorts[shape] = self._class(shape), self._ask(shape).requests.tobytes()
         return sort
 
     def fitting(self, pods: Mapping[int, int], *, within: Requirements | None = None) -> list[FittingTypes]:
-        """Of every pool that could launch a node for all these pods, in the order of pools.
+        """Return the fitting types of every pool that could launch a node for all these pods, in pool order.
 
         `within`: only nodes in the zones, and of the capacity types, that these requirements allow.
         """
@@ -200,14 +199,16 @@ class SingleNodePacker:
         return choices
 
     def reach(self, shapes: Iterable[int]) -> tuple[tuple[int, int], ...]:
-        """By pool: what a new node would be narrowed to that takes pods of all these shapes. Where that is
-        the same for two sets of pods, it is the same for both together."""
+        """Return by pool the states of a new node that takes pods of all these shapes.
+
+        If the states of two sets of pods are equal, they are the same for both sets together.
+        """
         classes = frozenset(map(self._class, shapes))
         states = ((number, self._state(number, classes)) for number in range(len(self.launch)))
         return tuple((number, state.number) for number, state in states if state is not None)
 
     def pinned_to_spot(self, fitting: FittingTypes) -> FittingTypes | None:
-        """The same on spot only."""
+        """Return the fitting types restricted to spot; None if none fits."""
         state = self._pinned(fitting.state)
         if state is None:
             return None
@@ -252,7 +253,7 @@ class SingleNodePacker:
         return state
 
     def _state_prices(self, state: NarrowedNode) -> tuple[Prices, Prices]:
-        """By type: the cheapest offering in stock, and what a launch costs at worst."""
+        """Return by type the cheapest price in stock, and the highest price of a launch."""
         bounds = self._prices.get(state.number)
         if bounds is None:
             prices = state.prices()
@@ -268,7 +269,7 @@ class SingleNodePacker:
         return bounds
 
     def reserve(self, fitting: FittingTypes) -> None:
-        """Count a node against its pool's limits, as large as it may become."""
+        """Charge a node to the limits of its pool, as the largest type that it may become."""
         fitting.launch.reserve(fitting.types)
         fitting.launch.take_node()
 
@@ -276,7 +277,7 @@ class SingleNodePacker:
         return [dict(pool.limits) for pool in self.launch]
 
     def limits_left(self) -> tuple[tuple[int, ...], ...]:
-        """By pool: what changes answers from one question to the next, and nothing else does."""
+        """Return by pool what is left of its limits: the only state that changes answers."""
         return tuple(tuple(pool.limits.values()) for pool in self.launch)
 
     def restore(self, limits: Sequence[Mapping[str, int]]) -> None:
@@ -285,7 +286,7 @@ class SingleNodePacker:
 
 
 def _alone(shape: PodShape) -> PodShape:
-    """Without what depends on other pods; whoever asks has made sure that it does not matter."""
+    """Return the shape without what depends on other pods; callers make sure that it does not matter."""
     if not (shape.has_topology or shape.preferred_affinity or shape.preferred_anti_affinity):
         return shape
     return PodShape(

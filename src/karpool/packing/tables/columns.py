@@ -1,8 +1,7 @@
-"""Growable arrays that can be handed out and still be written.
+"""Growable arrays with copy-on-write views.
 
-A column is written in place until a view of it is taken; the first write after
-that copies it once. A snapshot therefore costs nothing until something changes,
-and then one memcpy per column that does.
+A column is written in place until a view of it is taken; the first write after that copies it once. A
+snapshot therefore costs nothing until a value changes, and then one memcpy per changed column.
 """
 
 from typing import Any, Generic, TypeVar
@@ -19,7 +18,7 @@ S = TypeVar("S", bound=np.generic)
 
 
 class Column(Generic[S]):
-    """Rows beyond what was written hold `fill`. Writing what is there already copies nothing."""
+    """A growable array. Unwritten rows hold `fill`. Writing an equal value copies nothing."""
 
     __slots__ = ("_data", "_fill", "_shared")
 
@@ -44,13 +43,13 @@ class Column(Generic[S]):
         self._data[row] = value
 
     def writable(self, size: int = 0) -> npt.NDArray[S]:
-        """The array itself, at least `size` long, for writing many rows at once."""
+        """Return the array itself, at least `size` long, for writing many rows at once."""
         if self._shared or size > len(self._data):
             self._own(size)
         return self._data
 
     def view(self, size: int) -> npt.NDArray[S]:
-        """The first `size` rows as they are now, for keeps."""
+        """Return the first `size` rows as an array that later writes do not change."""
         if size > len(self._data):
             self._own(size)
         self._shared = True

@@ -1,8 +1,8 @@
-"""Kinds of devices: what never changes about a device, and what follows from it for those who ask.
+"""Kinds of devices: the properties of a device that never change, and the rules that follow from them.
 
-Of kinds there are few. Whether a demand may use a device, and how much that takes, is worked out once for
-each kind, and every rule about it stands here alone: counting, packing, the GPU allocator's filters and its
-scale-ups ask the same ones.
+There are few kinds. Whether a demand may use a device, and how much it takes, is computed once for each kind,
+and every rule about it is defined here: counting, packing, and the GPU allocator's filters and scale-ups use
+the same rules.
 """
 
 from collections.abc import Callable, Hashable
@@ -35,7 +35,7 @@ from karpool.model.infeasible import Infeasible
 from karpool.packing.tables.columns import Bools, Int64s
 
 _MEMO_LIMIT = 512
-_PLACES_MEMO_LIMIT = 65_536  # kinds, layouts and amounts that meet in one cluster are some thousands
+_PLACES_MEMO_LIMIT = 65_536  # bounds caches; one cluster has some thousands of kinds, layouts and amounts
 NO_LOCK = 0
 _CATALOGUE = PartitionCatalogue()
 Layout = tuple[DevicePartition, ...]
@@ -46,13 +46,16 @@ _LOCK_CODES = {mode: code for code, mode in enumerate(LOCKS[:-1])}
 
 
 def lock_code(mode: str) -> int:
-    """One that nobody asks for where the mode is none of ours."""
+    """Return the code of a mode; an unknown mode gets a code that no demand uses."""
     return _LOCK_CODES.get(mode, len(LOCKS) - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """`plugin` is the resource of the device plugin that counts it, too; empty where none does."""
+    """The fixed properties of a device.
+
+    `plugin` is the resource of the device plugin that also counts the device; empty if there is none.
+    """
 
     pool: str = ""
     model: str = ""
@@ -66,7 +69,7 @@ class DeviceKind:
     plugin: str = ""
 
     def admits(self, demand: DeviceDemand) -> bool:
-        """Whether such a device may be used at all; what is left of it is not asked."""
+        """Whether the demand may use such a device, ignoring how much of it is free."""
         return (
             demand.is_readable
             and (demand.isolation != PARTITIONED or self.partition(demand) is not None)
@@ -82,26 +85,26 @@ class DeviceKind:
         )
 
     def tells(self, share: DeviceShare) -> bool:
-        """Nobody can take so many TFLOPS of a device whose speed is not known."""
+        """Whether the share can be computed: a share in TFLOPS needs a device of known speed."""
         return self.compute_known or bool(share.percent_milli) or not share.tflops_milli
 
     def is_capable(self, mode: str) -> bool:
         return is_capable(None if self.capabilities is None else dict(self.capabilities), mode)
 
     def accepts(self, mode: str, lock: str = "", *, conflict: bool = False) -> bool:
-        """Beside those that have set the lock, or made the conflict."""
+        """Whether the device accepts a mode beside the users that set the lock or caused the conflict."""
         return accepts_mode(
             mode, device_policy=self.policy, device_mode=self.mode, lock=lock, conflict=conflict
         )
 
     def partition(self, demand: DeviceDemand) -> PartitionTemplate | None:
-        """What the demand would get cut off such a device."""
+        """Return the partition template that the demand would get on such a device."""
         asked = demand.share.on(self.capacity)
         template = _CATALOGUE.match(self.model, self.capacity, asked, demand.template)
         return None if isinstance(template, Infeasible) else template
 
     def place(self, demand: DeviceDemand, layout: Layout, left: DeviceAmount) -> DevicePartition | None:
-        """Where the driver would put it beside these partitions; None: nowhere."""
+        """Return where the driver would place the partition beside these; None: nowhere."""
         template = self.partition(demand)
         if template is None:
             return None
@@ -110,7 +113,7 @@ class DeviceKind:
         return None if isinstance(place, Infeasible) else place
 
     def has_place(self, partition: DevicePartition) -> bool:
-        """Whether such a device can be cut like that."""
+        """Whether such a device can be partitioned for the demand."""
         template = _CATALOGUE.of(self.model, self.capacity).get(partition.template)
         return template is not None and (partition.start is None or partition.start in template.placement)
 
@@ -138,7 +141,7 @@ def kind_of(device: Device, plugin: str = "") -> DeviceKind:
 
 
 class DeviceKinds:
-    """Kinds by number. Only grows: a number keeps its meaning."""
+    """Kinds by number. The table only grows: a number keeps its meaning."""
 
     def __init__(self) -> None:
         self._kinds: list[DeviceKind] = []
@@ -160,7 +163,7 @@ class DeviceKinds:
         return code
 
     def code_of(self, device: Device, plugin: str) -> int:
-        """Devices are many and alike: what tells kinds apart is cheaper to look up than a kind to make."""
+        """Return the number of a kind. The lookup key is cheaper than building a kind for each device."""
         if device.capabilities is not None:
             return self.intern(kind_of(device, plugin))
         facts = (
@@ -190,7 +193,7 @@ class DeviceKinds:
         return code
 
     def more_partitions(self, kind: int, layout: int, left: DeviceAmount, demand: DeviceDemand) -> int:
-        """How many more a device takes, one after the other, as its driver places them."""
+        """Return how many more partitions a device takes if its driver places them one by one."""
         key = kind, layout, left, demand
         count = self._more.get(key)
         if count is None:
@@ -203,19 +206,19 @@ class DeviceKinds:
         return count
 
     def mask(self, rule: str, about: Hashable, holds: Callable[[DeviceKind], object]) -> Bools:
-        """By kind, whether a rule holds; worked out once for what it is about."""
+        """Return by kind whether a rule holds; computed once per key."""
         return self._remembered(rule, about, lambda kind: bool(holds(kind)), np.bool_)
 
     def amounts(self, share: DeviceShare) -> Int64s:
-        """What a share is: a row of TFLOPS in thousandths and one of bytes, by kind."""
+        """Return the amounts of a share by kind: a row of milli-TFLOPS and a row of bytes."""
         return self._remembered("share", share, lambda kind: _pair(share.on(kind.capacity)), np.int64).T
 
     def taken(self, demand: DeviceDemand) -> Int64s:
-        """What one demand takes of a device, in the same two rows."""
+        """Return what one demand takes of a device, in the same two rows."""
         return self._remembered("demand", demand, lambda kind: _pair(kind.taken_by(demand)), np.int64).T
 
     def accepting(self, mode: str) -> Bools:
-        """By kind, lock and conflict, whether a device in this state accepts a request of this mode."""
+        """Return by kind, lock and conflict whether a device in this state accepts this mode."""
 
         def states(kind: DeviceKind) -> list[list[bool]]:
             return [

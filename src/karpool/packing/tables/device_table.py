@@ -1,9 +1,9 @@
-"""Devices of nodes, and what is left of each.
+"""The devices of nodes, and what is free on each.
 
-One row per device, in no order; `node` is the row of its node in the room. What never changes about a
-device is its `DeviceKind`. A `DeviceTable` never changes; a `DeviceFilling` is a copy that pods are placed
-on, and anything placed can be taken back. Hardware partitions of a device are a `layout`, of which there are
-few, too: how many more fit is worked out once per kind and layout.
+There is one row per device, in no order; `node` is the row of its node in the room. The fixed properties of a
+device are its `DeviceKind`. A `DeviceTable` never changes; a `DeviceFilling` is a copy that pods are placed
+on, and every placement can be undone. The hardware partitions of a device are a `layout`; layouts are few,
+too, so how many more partitions fit is computed once per kind and layout.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.tables.columns import Bools, Int32s, Int64s, read_only
 from karpool.packing.tables.device_kinds import NO_LOCK, DeviceKinds, lock_code
 
-# What one device counts for at most: more shares than any device is cut into.
+# Cap per device: more shares than any device is divided into.
 MANY_SHARES = 2**31 - 1
 _MEMO_LIMIT = 512
 _CHANGING = ("free_tflops", "free_vram", "users", "lock", "layout", "closed")  # columns of a table
@@ -29,7 +29,10 @@ _CHANGING = ("free_tflops", "free_vram", "users", "lock", "layout", "closed")  #
 
 @dataclass(frozen=True)
 class DeviceTable:
-    """`closed`: gone, used by others, taken as a whole, or nobody can tell what is left of it."""
+    """One row per device.
+
+    `closed`: the device is gone, used by others, taken as a whole, or its free amount is unknown.
+    """
 
     kinds: DeviceKinds
     names: Sequence[str]
@@ -37,8 +40,8 @@ class DeviceTable:
     kind: Int32s
     free_tflops: Int64s
     free_vram: Int64s
-    users: Int64s  # pods that hold some of it
-    lock: Int64s  # the mode that its users have set, of a device that has no mode of its own
+    users: Int64s  # pods that use the device
+    lock: Int64s  # the mode set by its users, for a device without a mode of its own
     layout: Int64s  # its partitions
     closed: Bools
     _rooms: dict[tuple[DeviceDemand, int], Int64s] = field(
@@ -46,12 +49,12 @@ class DeviceTable:
     )
 
     def admitted(self, demand: DeviceDemand) -> Bools:
-        """Devices of a kind that the demand may use, whatever is left of them."""
+        """Return the devices of a kind that the demand may use, ignoring how much is free."""
         mask: Bools = self.kinds.admitted(demand)[self.kind]
         return mask
 
     def shares(self, demand: DeviceDemand, rows: Int64s | slice = slice(None)) -> Int64s:
-        """How many more shares of this kind each of these devices could take."""
+        """Return how many more shares of this demand each of these devices could take."""
         kinds, kind = self.kinds, self.kind[rows]
         lock = self.lock[rows]
         is_open = kinds.admitted(demand)[kind] & ~self.closed[rows]
@@ -64,7 +67,7 @@ class DeviceTable:
         fits: Int64s = np.full(len(kind), MANY_SHARES, dtype=np.int64)
         tflops, vram = kinds.taken(demand)
         for free, need in ((self.free_tflops[rows], tflops[kind]), (self.free_vram[rows], vram[kind])):
-            # Who asks for nothing still needs a device that is not overdrawn.
+            # A demand of zero still needs a device that is not overcommitted.
             unasked = np.where(free < 0, 0, fits)
             np.minimum(fits, np.where(need > 0, free // np.maximum(need, 1), unasked), out=fits)
         return np.where(is_open, np.maximum(fits, 0), 0)
@@ -82,7 +85,7 @@ class DeviceTable:
         return fits
 
     def room(self, demand: DeviceDemand, nodes: int) -> Int64s:
-        """How many such pods the devices of each of so many nodes could take; worked out once."""
+        """Return how many such pods the devices of each node could take; cached."""
         room = self._rooms.get((demand, nodes))
         if room is None:
             if len(self._rooms) >= _MEMO_LIMIT:
@@ -92,7 +95,7 @@ class DeviceTable:
         return room
 
     def on_nodes(self, new_row: Int32s) -> "DeviceTable | None":
-        """Only the devices of nodes that stay; `new_row` is -1 for the others."""
+        """Return the devices of the remaining nodes; `new_row` is -1 for the others."""
         node = new_row[self.node].astype(np.int64)
         stays = np.flatnonzero(node >= 0)
         if not len(stays):
@@ -102,14 +105,14 @@ class DeviceTable:
         return DeviceTable(self.kinds, names, node[stays], self.kind[stays], *kept)
 
     def joined(self, more: "DeviceTable") -> "DeviceTable":
-        """With the devices of other nodes, of the same kinds."""
+        """Return a table with the devices of other nodes, of the same kinds, appended."""
         both = (np.concatenate((getattr(self, column), getattr(more, column))) for column in _CHANGING)
         node, kind = np.concatenate((self.node, more.node)), np.concatenate((self.kind, more.kind))
         return DeviceTable(self.kinds, [*self.names, *more.names], node, kind, *both)
 
     @cached_property
     def by_node(self) -> Callable[[int], Int64s]:
-        """The devices of a node, in the order in which they are named."""
+        """A function that returns the devices of a node, ordered by name."""
         order = np.lexsort((np.arange(len(self.node)), self.node))
         nodes = self.node[order]
 
@@ -120,7 +123,7 @@ class DeviceTable:
 
 
 def new_devices(kinds: DeviceKinds, devices: Iterable[tuple[int, Device, str]]) -> DeviceTable | None:
-    """Idle devices of nodes that are still to come: row of the node, device, resource of the plugin."""
+    """Return a table of idle devices of new nodes: row of the node, device, resource of the plugin."""
     chosen = list(devices)
     if not chosen:
         return None
@@ -141,8 +144,10 @@ def new_devices(kinds: DeviceKinds, devices: Iterable[tuple[int, Device, str]]) 
 
 
 def _pods(shares: Int64s, node: Int64s, nodes: int, count: int) -> Int64s:
-    """Pods that need `count` different devices each: the most, m, of which each device serves at most
-    one share per pod, so that the sum of min(shares, m) is at least count * m."""
+    """Return by node how many pods get `count` different devices each.
+
+    A device serves at most one share per pod, so this is the largest m with sum(min(shares, m)) >= count * m.
+    """
     low = np.bincount(node, weights=shares, minlength=nodes).astype(np.int64)
     if count == 1:
         return np.minimum(low, MANY_SHARES)
@@ -156,21 +161,21 @@ def _pods(shares: Int64s, node: Int64s, nodes: int, count: int) -> Int64s:
 
 
 def uses_devices(shape: PodShape) -> bool:
-    """Shares of devices, or whole ones."""
+    """Whether a shape uses shares of devices, or whole devices."""
     return shape.devices is not None or any(name in RESOURCES for name, _ in shape.requests)
 
 
 @dataclass(frozen=True, slots=True)
 class DevicesTaken:
-    """What `undo` needs, and how many units of a plugin are used up by it: devices that were idle."""
+    """The state that `undo` restores, and the plugin units that the devices were: those that were idle."""
 
     rows: Int64s
-    before: tuple[Int64s | Bools, ...]  # of the columns that change
+    before: tuple[Int64s | Bools, ...]  # previous values of the columns that change
     of_plugin: Mapping[str, int] = field(default_factory=dict)
 
 
 class DeviceFilling:
-    """Devices being taken. Those with the most room first: that reaches what `room` counts."""
+    """Devices being allocated, those with the most room first: this order reaches the count of `room`."""
 
     def __init__(self, table: DeviceTable) -> None:
         copies = {column: getattr(table, column).copy() for column in _CHANGING}
@@ -184,7 +189,7 @@ class DeviceFilling:
         return int(_pods(shares, np.zeros(len(shares), dtype=np.int64), 1, demand.count)[0])
 
     def take(self, node: int, demand: DeviceDemand, names: Collection[str] = ()) -> DevicesTaken | None:
-        """For one pod, of these devices or of those with the most room; None when there are not enough."""
+        """Take devices for one pod, these or those with the most room; None if there are not enough."""
         rows = self._table.by_node(node)
         if names:
             named = [row for row in rows.tolist() if self._table.names[row] in names]
@@ -215,13 +220,13 @@ class DeviceFilling:
         table = self._table
         layout = table.kinds.layout(int(table.layout[row]))
         place = table.kinds[int(table.kind[row])].place(demand, layout, table.left(row))
-        if place is None:  # somebody has it all the same; what is left cannot be told
+        if place is None:  # the pod holds the device although it does not fit, so what is left is unknown
             table.closed[row] = True
         else:
             table.layout[row] = table.kinds.intern_layout((*layout, place))
 
     def close(self, node: int, resource: str, units: int) -> DevicesTaken:
-        """Devices that a plugin gives away as a whole: which is its choice, so the last idle ones."""
+        """Close whole devices of a plugin: the last idle ones, because the plugin chooses which."""
         table = self._table
         rows = table.by_node(node)
         idle = [
@@ -237,7 +242,7 @@ class DeviceFilling:
         return taken
 
     def close_for(self, node: int, requests: Iterable[tuple[str, int]], pods: int) -> list[DevicesTaken]:
-        """What plugins give away to so many pods."""
+        """Close the devices that plugins allocate to this many pods."""
         return [self.close(node, name, units * pods) for name, units in requests if name in RESOURCES]
 
     def undo(self, taken: DevicesTaken) -> None:
@@ -246,7 +251,7 @@ class DeviceFilling:
             getattr(table, column)[rows] = before
 
     def table(self) -> DeviceTable:
-        """As things stand; not to be filled further."""
+        """Return the table in its current state; it must not be filled further."""
         for column in _CHANGING:
             read_only(getattr(self._table, column))
         return self._table

@@ -1,10 +1,9 @@
-"""What is known about nodes apart from their room: names, labels, taints, zones.
+"""Facts about nodes other than their free resources: names, labels, taints, zones.
 
-A `NodeTable` never changes. What is derived from it per node (a label as codes,
-a feasibility mask) is remembered in it through `per_node`, and survives pod
-events, because only a change of a node's labels or taints makes a new table.
-Tables for what-if questions (`SubsetNodeTable`, `JoinedNodeTable`) look through to the ones
-they are made of, so they inherit what those remember.
+A `NodeTable` never changes. Arrays derived from it per node (a label as codes, a feasibility mask) are cached
+in it through `per_node`, and survive pod events, because only a change of a node's labels or taints makes a
+new table. Tables for what-if questions (`SubsetNodeTable`, `JoinedNodeTable`) read through to their base
+tables, so they share those caches.
 """
 
 from abc import ABC, abstractmethod
@@ -30,9 +29,10 @@ _FEW = 8
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node, existing or potential. A cordoned node carries the `unschedulable` taint.
+    """One node, existing or potential. A cordoned node has the `unschedulable` taint.
 
-    `registers` are annotations in which a device plugin lists the node's devices one by one."""
+    `registers` are annotations in which a device plugin lists the node's devices one by one.
+    """
 
     name: str
     labels: Labels = field(default_factory=lambda: NO_LABELS)
@@ -42,7 +42,7 @@ class NodeRow:
 
 
 def node_row(node: Node) -> NodeRow:
-    """Raises Invalid naming the field."""
+    """Compile a node. Raises Invalid, which names the field."""
     taints = tuple(node.spec.taints or ())
     if node.spec.unschedulable and UNSCHEDULABLE not in taints:
         taints = (UNSCHEDULABLE, *taints)
@@ -51,16 +51,16 @@ def node_row(node: Node) -> NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class LabelCodes:
-    """One label of every node: `codes[row]` indexes `values`; -1 where the node has no such label."""
+    """One label of every node: `codes[row]` indexes `values`; -1 if the node has no such label."""
 
     codes: Int32s
     values: Sequence[str]
 
     def select(self, value_set: ValueSet) -> Bools:
-        """The nodes whose value, or lack of one, is admitted; each distinct value is looked at once."""
+        """Return the nodes whose value, or lack of one, is admitted; each distinct value is tested once."""
         by_code = np.empty(len(self.values) + 1, dtype=np.bool_)
         if value_set.at_least is None and value_set.at_most is None and len(value_set.values) <= _FEW:
-            # A scan in C per wanted value beats a question in Python per known value.
+            # A scan in C per admitted value is faster than a test in Python per existing value.
             by_code[:] = value_set.complement
             for value in value_set.values:
                 if value in self.values:
@@ -73,14 +73,14 @@ class LabelCodes:
 
 @dataclass(frozen=True, slots=True)
 class ZoneOrder:
-    """What kube-scheduler's node order is made of: when a node's zone appeared, and when the node did."""
+    """The inputs of kube-scheduler's node order: when a zone of nodes appeared, and when each node did."""
 
     zones: Int64s
     arrivals: Int64s
     ranks: Mapping[str, int]  # zone key to number
 
     def order(self) -> Int64s:
-        """Rows, one of each zone in turn: zones by appearance, nodes of a zone by arrival."""
+        """Return rows, one of each zone in turn: zones by appearance, nodes of a zone by arrival."""
         by_zone = np.lexsort((self.arrivals, self.zones))
         zones = self.zones[by_zone]
         starts = np.flatnonzero(np.diff(zones, prepend=zones[:1] - 1))
@@ -90,10 +90,10 @@ class ZoneOrder:
 
 
 class NodeTable(ABC):
-    """The read interface. Rows are dense; their numbers mean nothing outside one table."""
+    """The read interface. Rows are dense; row numbers have no meaning outside one table."""
 
     n: int
-    memo_limit = 512  # derived arrays that are remembered
+    memo_limit = 512  # limits the cached arrays
 
     def __init__(self) -> None:
         self._labels: dict[str, LabelCodes] = {}
@@ -116,7 +116,7 @@ class NodeTable(ABC):
     @property
     @abstractmethod
     def taint_sets(self) -> Sequence[TaintSet]:
-        """By code. May hold sets that no node has any more."""
+        """Taint sets by code. May hold sets that no node has."""
 
     @property
     @abstractmethod
@@ -138,7 +138,7 @@ class NodeTable(ABC):
         return self._rows.get(name)
 
     def rows_named(self, name: str) -> Sequence[int]:
-        """Several only where the nodes of several clusters stand in one table."""
+        """Return the rows of a name; several only if the table holds the nodes of several clusters."""
         row = self.find(name)
         return () if row is None else (row,)
 
@@ -149,10 +149,9 @@ class NodeTable(ABC):
         return column
 
     def per_node(self, key: Hashable, compute: "Callable[[NodeTable], Array]") -> Array:
-        """One value per node that depends on that node alone, computed at most once under `key`.
+        """Return one value per node that depends on that node alone, computed at most once per `key`.
 
-        Overlays ask the tables they are made of, which is why `compute` must not look
-        at other nodes.
+        Overlays call their base tables, so `compute` must not read other nodes.
         """
         derived = self._memo.get(key)
         if derived is None:
@@ -164,7 +163,7 @@ class NodeTable(ABC):
 
 
 class StoredNodeTable(NodeTable):
-    """Nodes as they are. `read_label` asks the label columns that their state keeps, while it still can."""
+    """Existing nodes. `read_label` reads the label columns of the cluster state while they are current."""
 
     def __init__(
         self,
@@ -249,7 +248,7 @@ class SubsetNodeTable(NodeTable):
     def _zone_order(self) -> ZoneOrder:
         whole = self._base.zone_order
         zones = whole.zones[self._keep]
-        left = set(zones.tolist())  # a zone without nodes loses its place, as in kube-scheduler
+        left = set(zones.tolist())  # a zone without nodes loses its position, as in kube-scheduler
         ranks = {key: rank for key, rank in whole.ranks.items() if rank in left}
         return ZoneOrder(zones, whole.arrivals[self._keep], ranks)
 
@@ -311,7 +310,7 @@ class JoinedNodeTable(NodeTable):
 
     @cached_property
     def _zone_order(self) -> ZoneOrder:
-        """Newcomers arrive last; their zones join those of the same key, or follow them."""
+        """Append the new nodes in arrival order; their zones join those of the same key, or follow them."""
         base, more = self._base.zone_order, self._more.zone_order
         ranks = dict(base.ranks)
         next_rank = max(ranks.values(), default=-1) + 1
@@ -349,7 +348,7 @@ class JoinedNodeTable(NodeTable):
 
 
 def table_of(rows: Sequence[NodeRow]) -> StoredNodeTable:
-    """A table of nodes that belong to no cluster state, in arrival order."""
+    """Return a table of nodes without a cluster state, in arrival order."""
     ranks: dict[str, int] = {}
     zones = [ranks.setdefault(zone_key(row.labels), len(ranks)) for row in rows]
     sets: dict[TaintSet, int] = {}

@@ -1,8 +1,7 @@
 """One moment of a cluster, and what-if questions about it.
 
-A snapshot never changes. `minus`, `plus` and `without` answer "what if" with
-another snapshot that reads through to this one: nothing is copied but the
-columns that are asked for, and only when they are. They stack in any order.
+A snapshot never changes. `minus`, `plus` and `without` return another snapshot that reads through to this
+one: only the requested columns are copied, and only on demand. They stack in any order.
 
 All arrays are per node, read-only, and aligned with `names`.
 """
@@ -55,7 +54,7 @@ class BoundPodCounts:
 
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
-    """Some pods of one shape on one row of a snapshot; `devices` where it is known which they hold."""
+    """Some pods of one shape on one row of a snapshot; `devices` if it is known which they use."""
 
     node: int
     shape: PodShape
@@ -64,7 +63,7 @@ class PodPlacement:
 
 
 class Room(ABC):
-    """The read interface of a moment, real or supposed."""
+    """The read interface of one moment, real or hypothetical."""
 
     def __init__(
         self, version: int, nodes: NodeTable, shapes: ShapeTable, namespaces: Mapping[str, Labels]
@@ -75,7 +74,7 @@ class Room(ABC):
         self.namespaces = namespaces
         self._free: dict[str, Int64s] = {}
         self._allocatable: dict[str, Int64s] = {}
-        self.claim_rooms: dict[object, Int64s] = {}  # answers of `claim_room`
+        self.claim_rooms: dict[object, Int64s] = {}  # cached results of `claim_room`
 
     @property
     def n(self) -> int:
@@ -93,7 +92,7 @@ class Room(ABC):
     @property
     @abstractmethod
     def resources(self) -> Collection[str]:
-        """What any node offers, apart from pod slots."""
+        """The resources that any node offers, apart from pod slots."""
 
     def find(self, name: str) -> int | None:
         return self.nodes.find(name)
@@ -110,7 +109,7 @@ class Room(ABC):
         return self.nodes.taint_sets
 
     def free(self, resource: str) -> Int64s:
-        """What is left of a resource, never below zero; zeros for one that no node offers."""
+        """Return what is free of a resource, never below zero; zeros if no node offers it."""
         if resource == PODS:
             return self.slots
         column = self._free.get(resource)
@@ -126,29 +125,29 @@ class Room(ABC):
 
     @cached_property
     def slots(self) -> Int64s:
-        """Pods that each node may still take."""
+        """The number of pods that each node may still take."""
         return read_only(self._read_slots())
 
     @cached_property
     def bound(self) -> BoundPodCounts:
-        """Every pod on a node."""
+        """All pods on nodes."""
         return self._read_bound()
 
     @cached_property
     def devices(self) -> DeviceTable | None:
-        """Devices of the nodes and what is left of them; None when no node has any."""
+        """The devices of the nodes and what is free on them; None if no node has any."""
         return self._read_devices()
 
     @cached_property
     def dra(self) -> DraState | None:
-        """Devices of drivers, claims and who holds what; None when they are not watched."""
+        """DRA devices, claims and allocations; None if they are not watched."""
         return self._read_dra()
 
     def _read_dra(self) -> DraState | None:
         return None
 
     def dra_node(self, row: int, extended: Iterable[str] = ()) -> DraNode:
-        """A node as drivers see it, and which of these extended resources its plugins have."""
+        """Return a node as drivers see it, with these extended resources as far as its plugins have them."""
         units = {resource: int(self.allocatable(resource)[row]) for resource in extended}
         return DraNode(
             self.names[row],
@@ -173,7 +172,7 @@ class Room(ABC):
 
     @abstractmethod
     def pods_on(self, row: int) -> Mapping[str, int]:
-        """Existing pods of a node: `namespace/name` to shape number. Promised pods have no name."""
+        """Return the existing pods of a node, `namespace/name` to shape number, without promised pods."""
 
     @property
     @abstractmethod
@@ -181,12 +180,12 @@ class Room(ABC):
         """Pods without a node: `namespace/name` to shape number."""
 
     def minus(self, placements: Iterable[PodPlacement]) -> "Room":
-        """As if these pods were on their nodes already."""
+        """Return the room with these pods on their nodes."""
         some = tuple(placement for placement in placements if placement.count)
         return ReservedRoom(self, some) if some else self
 
     def closing(self, devices: Collection[str]) -> "Room":
-        """As if nobody got any more of these devices."""
+        """Return the room with these devices closed to further pods."""
         closed = ReservedRoom(self, ())
         if self.devices is not None:
             rows = np.array([name in devices for name in self.devices.names], dtype=np.bool_)
@@ -194,12 +193,12 @@ class Room(ABC):
         return closed
 
     def plus(self, nodes: Iterable[NodeRow]) -> "Room":
-        """As if these nodes had joined; raises Invalid for a name that is taken."""
+        """Return the room with these nodes added; raises Invalid for a duplicate name."""
         rows = tuple(nodes)
         return ExtendedRoom(self, rows) if rows else self
 
     def without(self, names: Iterable[str]) -> "Room":
-        """As if these nodes, and the pods on them, were gone. Unknown names change nothing."""
+        """Return the room without these nodes and their pods. Unknown names are ignored."""
         gone = {row for row in map(self.find, names) if row is not None}
         if not gone:
             return self
@@ -209,7 +208,7 @@ class Room(ABC):
 
 
 class StoredRoom(Room):
-    """What `ClusterState.snapshot` gives: views of its columns."""
+    """The room that `ClusterState.snapshot` returns: views of its columns."""
 
     def __init__(
         self,
@@ -278,7 +277,7 @@ class StoredRoom(Room):
 def snapshot_of(
     rows: Sequence[NodeRow], namespaces: Mapping[str, Labels] | None = None, dra: DraState | None = None
 ) -> Room:
-    """Nodes without pods that belong to no cluster state, in arrival order."""
+    """Return a room of nodes without pods and without a cluster state, in arrival order."""
     nothing = StoredRoom(
         0,
         table_of(()),
@@ -297,7 +296,7 @@ def snapshot_of(
 
 
 class OverlaidRoom(Room):
-    """Another room, but for what a subclass says. What drivers hold stays held, wherever pods go."""
+    """Another room, changed by a subclass. Devices allocated by drivers stay allocated."""
 
     def __init__(self, base: Room, nodes: NodeTable) -> None:
         super().__init__(base.version, nodes, base.shapes, base.namespaces)
@@ -342,17 +341,17 @@ class ReservedRoom(OverlaidRoom):
         if (shares or any(name in self._taken for name in RESOURCES)) and base.devices is not None:
             self.devices = self._devices_left(base.devices)
         if any(pod_placement.shape.anti_affinity for pod_placement in placements):
-            # Pods that keep others away matter to every later question; the table must know them.
+            # Pods with anti-affinity matter to every later question, so the table must contain them.
             _ = self._shape_ids
 
     @cached_property
     def _shape_ids(self) -> list[int]:
-        # Only once somebody looks at the pods: a question about room alone must not fill the table
+        # Only when the pods are read: a question about resources alone must not grow the table
         # that all snapshots share.
         return _interned(self.shapes, self._placements)
 
     def _read_dra(self) -> DraState | None:
-        """Devices that these pods would get are held."""
+        """Allocate the devices that these pods would get."""
         state = self._base.dra
         if state is None:
             return None
@@ -366,12 +365,12 @@ class ReservedRoom(OverlaidRoom):
                 demand = demand_of_shape(state, shape)
                 placed = place_pod(state, demand, node)
                 if not placed.fits:
-                    break  # no device is left to take
+                    break  # no device is left for the pod
                 state = with_pod(state, demand, placed)
         return state
 
     def _devices_left(self, whole: DeviceTable) -> DeviceTable:
-        """A device with shares on it is no longer a unit of its plugin, and the other way round."""
+        """Adjust devices and plugin units: a device with shares is no longer a whole unit, and vice versa."""
         filling: DeviceFilling | None = None
         for placement in self._placements:
             demand = placement.shape.devices
@@ -384,7 +383,7 @@ class ReservedRoom(OverlaidRoom):
             for _ in range(placement.count):
                 taken = filling.take(placement.node, demand, placement.devices)
                 if taken is None:
-                    break  # no room is left to take
+                    break  # nothing is left to subtract
                 for resource, units in taken.of_plugin.items():
                     self._taken[resource][placement.node] += units
         return filling.table() if filling is not None else whole
@@ -415,7 +414,7 @@ class ReservedRoom(OverlaidRoom):
 
 
 def _interned(shapes: ShapeTable, placements: Iterable[PodPlacement]) -> list[int]:
-    """Shapes are large to hash and come in runs of the same object."""
+    """Intern shapes with few hash computations: shapes are slow to hash, and equal ones are adjacent."""
     last: PodShape | None = None
     ids: list[int] = []
     for placement in placements:
@@ -426,7 +425,7 @@ def _interned(shapes: ShapeTable, placements: Iterable[PodPlacement]) -> list[in
 
 
 class ExtendedRoom(OverlaidRoom):
-    """A node that is still to come has no slices, and so no devices of drivers that anybody knows of."""
+    """A room with added nodes. A new node has no slices, and so no known DRA devices."""
 
     def __init__(self, base: Room, rows: Sequence[NodeRow]) -> None:
         seen: set[str] = set()
@@ -447,7 +446,7 @@ class ExtendedRoom(OverlaidRoom):
         return self._offered
 
     def _read_devices(self) -> DeviceTable | None:
-        """A node that is still to come has the devices that its labels and its plugin promise."""
+        """Add the devices that the labels and the plugin of a new node promise."""
         base = self._base.devices
         more = new_devices(
             base.kinds if base is not None else DeviceKinds(),
@@ -485,7 +484,7 @@ class RoomSubset(OverlaidRoom):
 
     @cached_property
     def _new_row(self) -> Int32s:
-        """By row of the whole; -1 for a node that is gone."""
+        """Return the new number by row of the base; -1 for a removed node."""
         new_row = np.full(self._base.n, -1, dtype=np.int32)
         new_row[self._keep] = np.arange(self.n, dtype=np.int32)
         return new_row

@@ -1,8 +1,8 @@
 """Pod shapes by number.
 
-Thousands of pods share a few shapes, so pods are stored and counted by shape
-number. A table only grows: a number keeps its meaning for as long as anyone
-holds the table. `ClusterState` starts a new table when most of one is unused.
+Thousands of pods share a few shapes, so pods are stored and counted by shape number. A table only grows: a
+number keeps its meaning for the lifetime of the table. `ClusterState` starts a new table when most of one is
+unused.
 """
 
 from collections.abc import Callable, Hashable
@@ -42,8 +42,10 @@ class ShapeTable:
         return shape_id
 
     def intern_pod(self, pod: Pod, check: Callable[[Pod], None]) -> int:
-        """The number of `shape_of(pod)`. Pods of one template are compiled, and checked, once: for the
-        others it costs a tenth. Raises Invalid."""
+        """Return the number of `shape_of(pod)`. Raises Invalid.
+
+        Pods of one template are compiled and checked once; for the others this takes a tenth of the time.
+        """
         template = _template(pod)
         shape_id = self._templates.get(template)
         if shape_id is None:
@@ -55,8 +57,10 @@ class ShapeTable:
         return shape_id
 
     def where(self, key: Hashable, test: Callable[[PodShape], bool]) -> Bools:
-        """`test` of every shape, by number. `key` stands for the test: the answer is
-        remembered under it, and only shapes that came later are tested again."""
+        """Return the result of `test` for every shape, by number.
+
+        `key` identifies the test: the result is cached under it, and only newer shapes are tested again.
+        """
         mask = self._memo.get(key)
         size = len(self._shapes)
         if mask is not None and len(mask) == size:
@@ -73,9 +77,11 @@ class ShapeTable:
 
 
 def _template(pod: Pod) -> bytes:
-    """Everything that `shape_of` may look at: the whole spec but where the pod is and what it mounts,
-    what the status says about resizing, and of the annotations those that ask for devices: others
-    differ from pod to pod, and would make every pod a template of its own."""
+    """Return everything that `shape_of` may read, as a key.
+
+    That is the whole spec without the node name and the mounts, the resize status, and the annotations that
+    ask for devices. Other annotations differ from pod to pod and would make every pod a template of its own.
+    """
     spec, status = msgspec.structs.replace(pod.spec, node_name="", volumes=None), pod.status
     resized = (
         _resized(status.container_statuses),

@@ -1,10 +1,9 @@
-"""Topology constraints as tallies: which pods each one counts, and which domains it leaves open.
+"""Topology constraints as counts: which pods each one counts, and which domains it leaves open.
 
-A `TopologyGroup` counts pods per domain; groups are shared by all shapes that ask
-the same question. A rule is one shape's view of a group, and answers with a mask
-over the codes of an axis. The words, and every corner, are kube-scheduler's
-filters (plugins podtopologyspread and interpodaffinity); the places where a new
-node differs are Karpenter's, and marked so.
+A `TopologyGroup` counts pods per domain; all shapes with the same constraint share a group. A rule is one
+shape's view of a group and returns a mask over the codes of an axis. The semantics are those of
+kube-scheduler's filters (plugins podtopologyspread and interpodaffinity); where a new node differs, they are
+Karpenter's and marked so.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ _NAME_LABEL = "kubernetes.io/metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class EligibleNodes:
-    """Which nodes a spread constraint looks at. None: that policy ignores the matter."""
+    """The nodes that a spread constraint includes. None: the policy ignores affinity or taints."""
 
     topology_keys: tuple[str, ...]
     node_selector: Pairs = ()
@@ -42,10 +41,10 @@ class EligibleNodes:
 
 
 class PlannedDomains(Protocol):
-    """Nodes that do not exist yet, as far as spreading over existing ones has to know of them."""
+    """Nodes that do not exist yet, as far as spread constraints of existing nodes need them."""
 
     def joined(self, group: "TopologyGroup") -> Int64s:
-        """The codes of planned nodes that a spread looks at and whose domain is settled; may repeat."""
+        """Return the settled domains of planned nodes that a spread includes; may repeat."""
         ...
 
 
@@ -54,19 +53,19 @@ _NONE: Int64s = np.zeros(0, dtype=np.int64)
 
 @dataclass(slots=True, eq=False)
 class TopologyGroup:
-    """Pods counted together. `present` are the domains that eligible existing nodes form."""
+    """Pods that are counted together. `present` are the domains of eligible existing nodes."""
 
     tallies: tuple[DomainCounts, ...]
     selects: Callable[["TopologySubject"], bool]
     eligible: EligibleNodes | None = None
     nodes: Bools | None = None  # eligible existing nodes; None: all
     present: Int64s = field(default_factory=lambda: _NONE)
-    possible: Int64s = field(default_factory=lambda: _NONE)  # what new nodes could add
+    possible: Int64s = field(default_factory=lambda: _NONE)  # domains that new nodes could add
     planned: PlannedDomains | None = None
 
     @property
     def joined(self) -> Int64s:
-        """The domains that planned nodes form."""
+        """The domains of planned nodes."""
         return _NONE if self.planned is None else self.planned.joined(self)
 
     def add_on_node(self, row: int, pods: int) -> None:
@@ -81,7 +80,7 @@ class TopologyGroup:
 
 @dataclass(slots=True, eq=False)
 class TopologySubject:
-    """What other pods' constraints see of a pod, and the groups that it matters to."""
+    """The parts of a pod that other pods' constraints select by, and the groups that count it."""
 
     namespace: str
     labels: Labels
@@ -91,13 +90,13 @@ class TopologySubject:
 
 
 def namespace_labels(namespaces: Mapping[str, Labels], name: str) -> Labels:
-    """An unknown namespace still has the label that the API server gives to each."""
+    """Return the labels of a namespace; an unknown one still has the label that the API server sets."""
     labels = namespaces.get(name)
     return {_NAME_LABEL: name} if labels is None else labels
 
 
 def resolved(term: AffinityTerm, owner: PodShape) -> AffinityTerm:
-    """The term without its silent reference to the owner's namespace."""
+    """Return the term with its implicit namespace, that of its owner, made explicit."""
     if term.namespaces or term.namespace_selector is not None:
         return term
     return replace(term, namespaces=frozenset((owner.namespace,)))
@@ -111,7 +110,7 @@ def term_selects(term: AffinityTerm, facet: TopologySubject) -> bool:
 
 
 def spread_selects(selector: LabelMatcher, namespace: str, facet: TopologySubject) -> bool:
-    """kube-scheduler counts no pods at all for an empty selector."""
+    """Whether the selector selects the pod; kube-scheduler counts no pods for an empty selector."""
     return bool(selector.requirements) and facet.namespace == namespace and selector.matches(facet.labels)
 
 
@@ -124,7 +123,7 @@ class SpreadRule:
     max_skew: int
     min_domains: int
     matches_itself: bool
-    counts_itself: bool  # the same, but for an empty selector, which counts no pod
+    counts_itself: bool  # the same unless the selector is empty, which counts no pod
     reason = SPREAD
 
     @property
@@ -132,20 +131,20 @@ class SpreadRule:
         return self.group.tally.axis
 
     def open_to_nodes(self) -> list[Open]:
-        """Domains of existing nodes that may take one more pod."""
+        """Return the domains of existing nodes that may take one more pod."""
         group = self.group
         return [(self.axis, self._within(self._least(group.present, group.joined)))]
 
     def open_to_new(self) -> list[Open]:
-        """Domains that a new node may take one more pod in.
+        """Return the domains in which a new node may take one more pod.
 
-        Domains that new nodes could open count too. A new host can always be had, so
-        the least is 0 for host names (karpenter pkg/controllers/provisioning/scheduling/topologygroup.go).
+        Domains that new nodes could open count too. A new host is always possible, so the minimum is 0 for
+        host names (karpenter pkg/controllers/provisioning/scheduling/topologygroup.go).
         """
         group = self.group
         if self.axis.key == HOSTNAME:
             return [(self.axis, self._within(0))]
-        # Where planned nodes are is among what new ones could form.
+        # The possible domains of new nodes include those of planned nodes.
         return [(self.axis, self._within(self._least(group.present, group.possible)))]
 
     def _least(self, *domains: Int64s) -> int:
@@ -167,7 +166,7 @@ class SpreadRule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AffinityRule:
-    """All terms of a pod affinity at once: only pods that match every term count for any."""
+    """All terms of a pod affinity together: only pods that match every term are counted."""
 
     group: TopologyGroup
     counts_itself: bool
@@ -175,7 +174,7 @@ class AffinityRule:
 
     @property
     def may_start(self) -> bool:
-        """A pod that matches its own terms may be the first, as long as there is no other."""
+        """Whether the pod may be the first: it matches its own terms and there is no other matching pod."""
         return self.counts_itself and not any(tally.counts.any() for tally in self.group.tallies)
 
     def open_to_nodes(self) -> list[Open]:

@@ -1,9 +1,8 @@
-"""Topology domains by number, and tallies of pods per domain.
+"""Topology domains by number, and pod counts per domain.
 
-An `TopologyAxis` is one topology key: every value that a node has, or could have, gets a
-code. Code 0 means "no such label"; nothing is ever counted there. Axes grow when
-a new value turns up (each planned node is a new host name), and tallies follow
-when they are next read.
+A `TopologyAxis` is one topology key: every value that a node has, or could have, gets a code. Code 0 means
+"no such label"; no pod is counted there. Axes grow when a new value appears (each planned node is a new host
+name), and counts grow when they are next read.
 """
 
 from collections.abc import Sequence
@@ -17,12 +16,12 @@ _SMALLEST = 16
 
 
 class TopologyAxis:
-    """`codes[row]` is the domain of each existing node; values beyond those come from planned nodes."""
+    """`codes[row]` is the domain of each existing node; later values come from planned nodes."""
 
     __slots__ = ("_index", "codes", "key", "values")
 
     def __init__(self, key: str, codes: Int64s, values: Sequence[str]) -> None:
-        """`codes` index `values`; negative where a node has no such label."""
+        """`codes` are indexes into `values`; negative if a node has no such label."""
         self.key = key
         self.codes: Int64s = codes.astype(np.int64) + 1
         self.values: list[str] = ["", *values]
@@ -36,7 +35,7 @@ class TopologyAxis:
         return self._index.get(value)
 
     def code(self, value: str) -> int:
-        """The domain of a value, new if it was not known."""
+        """Return the domain of a value; an unknown value gets a new one."""
         number = self._index.get(value)
         if number is None:
             number = self._index[value] = len(self.values)
@@ -61,7 +60,7 @@ class DomainCounts:
 
     @property
     def counts(self) -> Int64s:
-        """By code. A view: it shows later changes, until the axis grows."""
+        """Return the counts by code. A view: it shows later changes until the axis grows."""
         size = self.axis.size
         if size > len(self._counts):
             grown = np.zeros(max(size, 2 * len(self._counts)), dtype=np.int64)
@@ -74,6 +73,6 @@ class DomainCounts:
             self.counts[code] += pods
 
     def put(self, counts: Int64s) -> None:
-        """These from now on, and none in domains that were named since."""
+        """Set the counts; domains that were added since have none."""
         self._counts[:] = 0
         self._counts[: len(counts)] = counts

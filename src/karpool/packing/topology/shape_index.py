@@ -1,8 +1,8 @@
-"""Finding the few shapes and constraints that can concern each other, among thousands.
+"""Finds the few shapes and constraints, among thousands, that can select each other.
 
-Nearly every selector names a label value that its pods must have. Shapes and
-anti-affinity terms are therefore kept by label, and only candidates are tested.
-The index of a shape table is kept for as long as the table, and grows with it.
+Nearly every selector names a label value that its pods must have. Shapes and anti-affinity terms are
+therefore indexed by label, and only candidates are tested. The index of a shape table lives as long as the
+table and grows with it.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def hints(selectors: Iterable[LabelMatcher]) -> Hints:
-    """Label pairs of which every selected pod has one; None when any pod may be selected."""
+    """Return label pairs of which every selected pod has one; None if any pod may be selected."""
     best: Hints = None
     for selector in selectors:
         for requirement in selector.requirements:
@@ -33,7 +33,7 @@ def hints(selectors: Iterable[LabelMatcher]) -> Hints:
 
 
 class LabelIndex(Generic[T]):
-    """Things that concern pods with certain labels."""
+    """Items that concern pods with certain labels."""
 
     def __init__(self) -> None:
         self._by_pair: dict[Pair, list[T]] = defaultdict(list)
@@ -77,17 +77,17 @@ class ShapeIndex:
             self._owners[term].append(number)
 
     def candidates(self, where: Hints) -> Iterable[int]:
-        """Shapes that a selector with these hints may select."""
+        """Return the shapes that a selector with these hints may select."""
         if where is None:
             return range(self._size)
         return [number for pair in where for number in self._by_pair.get(pair, ())]
 
     def owners(self, term: AffinityTerm) -> list[int]:
-        """Shapes that have this term as a required anti-affinity."""
+        """Return the shapes that have this term as a required anti-affinity."""
         return self._owners.get(term, [])
 
     def repelling(self, labels: Labels) -> Iterator[AffinityTerm]:
-        """Terms of anti-affinity that may select a pod with these labels."""
+        """Return the anti-affinity terms that may select a pod with these labels."""
         return self._terms.concerning(labels)
 
 

@@ -1,12 +1,12 @@
 """Topology spread and inter-pod affinity over the nodes of one snapshot.
 
-`allowed` answers as kube-scheduler's filters would, for the snapshot plus whatever
-was placed through `place` since. Nothing is computed until a shape asks for it:
-a shape without constraints that nobody's anti-affinity selects costs a lookup.
+`allowed` answers as kube-scheduler's filters would, for the snapshot plus the pods placed through `place`
+since. Everything is computed on demand: a shape without constraints that no anti-affinity selects costs a
+lookup.
 
-Cost of `allowed`: a few vector operations over nodes and domains per constraint,
-whatever the number of pods. Many replicas at once are in `counting.spread_replicas`; planned nodes
-hook in through `place_planned` and the rules' `open_to_new`.
+Cost of `allowed`: a few vector operations over nodes and domains per constraint, independent of the number of
+pods. Many replicas at once are in `counting.spread_replicas`; planned nodes use `place_planned` and the
+rules' `open_to_new`.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -40,18 +40,18 @@ from karpool.packing.topology.constraints import (
 from karpool.packing.topology.domains import NOWHERE, DomainCounts, TopologyAxis
 from karpool.packing.topology.shape_index import Hints, LabelIndex, Pair, ShapeIndex, hints, index_of
 
-# Constraints looked at before bound pods are sorted by shape, which takes as long as ten scans.
+# After this many constraints, bound pods are sorted by shape, which takes as long as ten scans.
 _FEW = 10
 
 
 @dataclass(slots=True, eq=False)
 class ShapeRules:
-    """One shape's constraints, compiled: what restricts it, and whom it restricts."""
+    """The compiled constraints of one shape: what restricts it, and which pods it restricts."""
 
     shape: PodShape
     facet: TopologySubject
     own: tuple[Rule, ...]
-    repels: tuple[TopologyGroup, ...]  # its own anti-affinity, as others will meet it
+    repels: tuple[TopologyGroup, ...]  # its own anti-affinity, as it applies to other pods
 
     @property
     def all(self) -> Iterable[Rule]:
@@ -62,7 +62,7 @@ class ShapeRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopologyMark:
-    """Pods by domain of every tally, and how many were placed."""
+    """The pod counts by domain of every group, and the number of placed pods."""
 
     counts: list[Int64s]
     placed: int
@@ -73,8 +73,8 @@ class Topology:
         self.snapshot = snapshot
         self.planned = planned
         self.axes: dict[str, TopologyAxis] = {}
-        self._groups: dict[Hashable, TopologyGroup] = {}  # counted by what they select
-        self._repelling: dict[AffinityTerm, TopologyGroup] = {}  # counted by who owns the term
+        self._groups: dict[Hashable, TopologyGroup] = {}  # count the selected pods
+        self._repelling: dict[AffinityTerm, TopologyGroup] = {}  # count the pods that own the term
         self._counting: LabelIndex[TopologyGroup] = LabelIndex()
         self._keeping_away: LabelIndex[tuple[AffinityTerm, TopologyGroup]] = LabelIndex()
         self._facets: dict[Hashable, TopologySubject] = {}
@@ -85,7 +85,7 @@ class Topology:
         self._by_shape: tuple[Int64s, Int64s] | None = None
 
     def allowed(self, shape: PodShape) -> Bools | None:
-        """The nodes that topology leaves open to one more pod of this shape; None: all of them."""
+        """Return the nodes that topology leaves open to one more pod of this shape; None: all nodes."""
         mask: Bools | None = None
         for axis, ok in self.open_to_nodes(shape):
             here: Bools = ok[axis.codes]
@@ -96,7 +96,7 @@ class Topology:
         return [axis for rule in self.rules(shape).all for axis in rule.open_to_nodes()]
 
     def refusals(self, shape: PodShape) -> list[tuple[str, Bools]]:
-        """Each constraint's reason, as kube-scheduler words it, and the nodes it rules out."""
+        """Return the reason of each constraint, worded as in kube-scheduler, and the nodes it rules out."""
         refusals: list[tuple[str, Bools]] = []
         for rule in self.rules(shape).all:
             for axis, ok in rule.open_to_nodes():
@@ -109,13 +109,13 @@ class Topology:
         return [(reason, nodes) for reason, nodes in refusals if nodes.any()]
 
     def place(self, shape: PodShape, row: int, pods: int = 1) -> None:
-        """Count pods of this shape on a node from now on; a negative number takes them away."""
+        """Count pods of this shape on a node from now on; a negative number removes them."""
         rules = self.rules(shape)
         self.shift(rules, row, pods)
         self._placed.append((rules, row, pods))
 
     def shift(self, rules: ShapeRules, row: int, pods: int) -> None:
-        """The same without keeping a record: every shape that is still to come must have been compiled."""
+        """Like `place`, but without a record: every later shape must have been compiled before."""
         for group in (*rules.facet.counted_by, *rules.repels):
             group.add_on_node(row, pods)
 
@@ -126,14 +126,14 @@ class Topology:
         counts: Callable[[TopologyGroup], bool],
         pods: int = 1,
     ) -> None:
-        """Count pods on a planned node. Every shape that is still to come must have been compiled."""
+        """Count pods on a planned node. Every later shape must have been compiled before."""
         for group in (*rules.facet.counted_by, *rules.repels):
             if group.eligible is None or counts(group):
                 for tally in group.tallies:
                     tally.add(code(tally.axis), pods)
 
     def save(self) -> "TopologyMark":
-        """What is counted now, to go back to. Every shape that is to come must have been compiled."""
+        """Return the current counts, for `restore`. Every later shape must have been compiled before."""
         tallies = [tally for group in self._all_groups() for tally in group.tallies]
         return TopologyMark([tally.counts.copy() for tally in tallies], len(self._placed))
 
@@ -153,7 +153,7 @@ class Topology:
             if rules is None:
                 rules = self._rules[shape] = self._compile(shape)
             else:
-                # Equal shapes are not always the same object; remember one more.
+                # Equal shapes are not always the same object, so cache this one too.
                 rules = ShapeRules(shape, rules.facet, rules.own, rules.repels)
             self._by_identity[id(shape)] = rules
         return rules
@@ -236,7 +236,7 @@ class Topology:
         )
 
     def _eligible_nodes(self, eligible: EligibleNodes) -> Bools | None:
-        """None when that is all of them."""
+        """Return the eligible nodes; None if all are."""
         mask = np.ones(self.snapshot.n, dtype=np.bool_)
         for key in eligible.topology_keys:
             mask &= self.axis(key).codes != NOWHERE
@@ -262,7 +262,7 @@ class Topology:
         return AffinityRule(group, group.selects(facet))
 
     def _selected_by(self, term: AffinityTerm) -> TopologyGroup:
-        """The pods that a term of an anti-affinity selects."""
+        """Return the group of pods that an anti-affinity term selects."""
         key = ("anti-affinity", term)
         group = self._groups.get(key)
         if group is None:
@@ -272,7 +272,7 @@ class Topology:
         return group
 
     def _owned(self, term: AffinityTerm) -> TopologyGroup:
-        """The pods that have this term as their anti-affinity."""
+        """Return the group of pods that have this term as their anti-affinity."""
         group = self._repelling.get(term)
         if group is None:
             group = TopologyGroup((DomainCounts(self.axis(term.topology_key)),), lambda other: False)
@@ -292,7 +292,7 @@ class Topology:
         return group
 
     def _add(self, key: Hashable, group: TopologyGroup, where: Hints) -> None:
-        """Start from the pods that are bound, and those placed so far; tell the pods to come."""
+        """Add a group: count the bound pods and those placed so far, and register it for later pods."""
         shapes, namespaces = self.snapshot.shapes, self.snapshot.namespaces
         candidates = self._index().candidates(where)
         chosen = [number for number in candidates if group.selects(_outside(shapes[number], namespaces))]
@@ -307,7 +307,7 @@ class Topology:
                 facet.counted_by.append(group)
 
     def _index(self) -> ShapeIndex:
-        """Of all shapes, those of promised pods included: they get a number when bound pods are read."""
+        """Return the index of all shapes. Reading the bound pods first gives promised pods their numbers."""
         _ = self.snapshot.bound
         return index_of(self.snapshot.shapes)
 
@@ -326,7 +326,7 @@ class Topology:
             tally.counts[:] += counts.astype(np.int64)
 
     def _bound_as(self, shapes: Sequence[int]) -> Int64s:
-        """The entries of the bound pods that have one of these shapes."""
+        """Return the entries of the bound pods with one of these shapes."""
         bound = self.snapshot.bound
         if len(self._groups) + len(self._repelling) < _FEW:
             chosen = np.zeros(len(self.snapshot.shapes), dtype=np.bool_)
@@ -341,5 +341,5 @@ class Topology:
 
 
 def _outside(shape: PodShape, namespaces: Mapping[str, Labels]) -> TopologySubject:
-    """A shape as constraints of other pods see it."""
+    """Return a shape as the constraints of other pods see it."""
     return TopologySubject(shape.namespace, dict(shape.labels), namespace_labels(namespaces, shape.namespace))
