@@ -1,7 +1,7 @@
-"""A controller, declared once: what it is called, where it runs, and how it is built.
+"""The declaration of a controller: its name, where it runs, and how it is built.
 
-The same declaration runs in a process, in a test and in the embedded fleet. A `Runnable` is one term of
-it: a new leader, or a restart, is a new one.
+The same declaration runs in a process, in a test and in the embedded fleet. A `Runnable` is one term of a
+controller: a new leader, or a restart, builds a new one.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ OptionsT = TypeVar("OptionsT")
 
 
 class Place(StrEnum):
-    CONTROL_PLANE = "control plane"  # one, beside Karmada
+    CONTROL_PLANE = "control plane"  # one, next to Karmada
     EACH_CLUSTER = "each cluster"
     MANY = "many"  # one process for many clusters
 
@@ -36,14 +36,16 @@ class Place(StrEnum):
 class Runnable(Protocol):
     @property
     def informers(self) -> Sequence[InformerSet]:
-        """Everything that is watched, by cluster. Asked for after `prepare`; the manager runs them."""
+        """Return all informers, by cluster. The manager calls this after `prepare` and runs them."""
 
     async def prepare(self, stack: AsyncExitStack) -> None:
-        """What must be there before anything is watched: a namespace, a kind, a listener. What enters the
-        stack is left when the term ends. Raises KubeError, Invalid or OSError when it cannot be."""
+        """Set up what must exist before the watches start: a namespace, a kind, a listener.
+
+        The manager closes the stack when the term ends. Raises KubeError, Invalid or OSError on failure.
+        """
 
     async def run(self, stop: Stop) -> None:
-        """Everything was listed once. Return when asked to stop, with the work under way finished."""
+        """Run after everything was listed once. When `stop` is set, finish the current work and return."""
 
 
 async def _here(work: Callable[[], T]) -> T:
@@ -52,14 +54,14 @@ async def _here(work: Callable[[], T]) -> T:
 
 @dataclass(frozen=True)
 class Environment:
-    """What a Runnable is given. `check` raises LeadershipLost unless acting is safe at this instant."""
+    """The environment of a Runnable. `check` raises LeadershipLost unless acting is safe at this instant."""
 
     clients: Mapping[str, Client]
     events: EventRecorder
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     check: Callable[[], None] = lambda: None
     status: ManagerStatus = field(default_factory=ManagerStatus)
-    off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] = _here  # runs what takes long
+    off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] = _here  # runs long computations
 
     @property
     def client(self) -> Client:
@@ -79,9 +81,10 @@ class LeaseName:
 
 @dataclass(frozen=True)
 class ManagerOptions:
-    """What a process needs to know of its options. Lease and events are kept in the first cluster.
+    """The settings of a process. Its lease and its events are in the first cluster.
 
-    Without a lease nothing is written, or nobody else does. `max_staleness_seconds` 0: never mind.
+    Without a lease, the controller writes nothing or is the only writer. `max_staleness_seconds` 0 disables
+    the check.
     """
 
     clusters: Sequence[ClusterConfig]
@@ -89,22 +92,26 @@ class ManagerOptions:
     lease: LeaseName | None = None
     qps: float | None = 50.0
     burst: int = 100
-    timeout: float | None = None  # of a request, in seconds
+    timeout: float | None = None  # per request, in seconds
     max_staleness_seconds: float = WatchOptions().max_staleness_seconds
 
 
 @dataclass(frozen=True)
 class Controller(Generic[OptionsT]):
-    """`component` is how API servers and events call it; `metrics_prefix` is of its gauge of leadership."""
+    """A controller.
+
+    `component` is its name for API servers and events; `metrics_prefix` is for `_leading`.
+    """
 
     name: str
     place: Place
     component: Callable[[OptionsT], str]
     manages: Callable[[OptionsT], ManagerOptions]  # raises InvalidOptions, ConfigError or Invalid
-    build: Callable[..., Awaitable[Runnable]]  # from Environment, options, and what was `given`
-    before_lease: Callable[[Client, OptionsT], Awaitable[None]] | None = None  # its namespace
+    build: Callable[..., Awaitable[Runnable]]  # takes Environment, options, and the parts of `given`
+    # Creates the namespace of the lease.
+    before_lease: Callable[[Client, OptionsT], Awaitable[None]] | None = None
     metrics_prefix: str = ""
 
     def given(self, **parts: Any) -> "Controller[OptionsT]":
-        """With parts that options do not name: a market, who is asked, who is shown what would be done."""
+        """Return a copy with parts that options do not name, such as a market or a callback."""
         return replace(self, build=partial(self.build, **parts))

@@ -1,8 +1,8 @@
-"""Feature gates: `Name=true,Other=false`, with Karmada's names. Alpha is off until asked for, beta is on.
+"""Feature gates: `Name=true,Other=false`, with Karmada's names.
 
-The switches `AllAlpha` and `AllBeta` decide for all gates of their kind that are not named. Most gates belong
-to other components and are only accepted here, because the same list is often given to all of them. An
-unknown name is an error: whoever misspells a gate believes it switched.
+Alpha gates are off by default, beta gates on. `AllAlpha` and `AllBeta` set all gates of their stage that are
+not named. Most gates belong to other components and are only accepted here, because the same list is often
+passed to all of them. An unknown name is an error: a misspelled gate must not look as if it were set.
 """
 
 from collections.abc import Collection, Mapping
@@ -45,17 +45,17 @@ _BETA = frozenset(
         "PropagationPolicyPreemption",
     )
 )
-# On here, and off in karmada-scheduler, where they are alpha: they are what our scheduler is for.
+# On here and off in karmada-scheduler, where they are alpha: they are the purpose of our scheduler.
 _PROMOTED = frozenset((OVERCOMMIT_PROTECTION, PRIORITY))
 
 
 def estimator_gates(text: str = "") -> Gates:
-    """Every gate with its value; raises Invalid."""
+    """Return every gate with its value. Raises Invalid."""
     return _parse(text, _ALPHA, _BETA)
 
 
 def scheduler_gates(text: str = "") -> Gates:
-    """Every gate with its value; raises Invalid."""
+    """Return every gate with its value. Raises Invalid."""
     return _parse(text, _ALPHA - _PROMOTED, _BETA | _PROMOTED)
 
 

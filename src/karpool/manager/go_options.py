@@ -1,5 +1,7 @@
-"""Options that every Go component of Karmada has. Manifests written for the Go binaries start ours unchanged,
-so flags that have no effect here are accepted, and say so in their help.
+"""Options that every Go component of Karmada has.
+
+Manifests written for the Go binaries must start ours unchanged, so flags that have no effect here are
+accepted, and their help says so.
 """
 
 from typing import Annotated, Literal

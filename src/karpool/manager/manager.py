@@ -1,10 +1,10 @@
-"""Runs a controller: a term of it (`Manager`), and the process around terms (`run_process`).
+"""Runs one term of a controller (`Manager`), and the process around the terms (`run_process`).
 
-Options are checked, then listeners open (/livez is true, /readyz says "not started"), then clients, the
-lease, `prepare`, the informers; when all are synced the controller runs. Only the leader watches and acts.
-Asked to stop, it finishes the work under way, writes its events and gives the lease back. Losing the lease
-cancels it and ends the process: everything that was intended is in the API server, and whoever leads
-next goes on from there.
+The order is: check options, open listeners (/livez is true, /readyz says "not started"), create clients, take
+the lease, `prepare`, start informers. When all informers are synced, the controller runs. Only the leader
+watches and acts. On stop it finishes the current work, writes its events and releases the lease. If the lease
+is lost, the controller is cancelled and the process ends. All its intentions are in the API server, so the
+next leader continues from there.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ log = structlog.get_logger(__name__)
 R = TypeVar("R", bound=Runnable)
 OptionsT = TypeVar("OptionsT")
 
-# What a cluster is made of lives long and holds no cycles. With Python's own thresholds, looking through
-# a hundred thousand promises for garbage takes as long as deciding.
+# Objects of a cluster live long and hold no cycles. With Python's default thresholds, garbage collection
+# over a hundred thousand promises takes as long as the decisions.
 GC_THRESHOLDS = (50_000, 20, 100)
 
 
@@ -58,7 +58,7 @@ class Manager(Generic[R]):
         check: Callable[[], None] = lambda: None,
         registry: CollectorRegistry | None = None,
     ) -> "Manager[R]":
-        """Of one cluster, without a process around it: for tests and for those who carry something out."""
+        """Return a manager for one cluster without a process, for tests and for commands that act once."""
         environment = Environment(
             {client.name: client.fenced(check)},
             EventRecorder(client, component),
@@ -71,7 +71,7 @@ class Manager(Generic[R]):
         return self._status.not_ready()
 
     async def run(self, stop: Stop | None = None, *, prepared: Callable[[], None] = lambda: None) -> None:
-        """Until `stop` is set, or there is nothing more to do. Raises what the controller raises."""
+        """Run until `stop` is set or the controller returns. Raises what the controller raises."""
         stop = stop or Stop()
         try:
             async with AsyncExitStack() as stack:
@@ -86,7 +86,10 @@ class Manager(Generic[R]):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[R]:
-        """For the length of a block, from the moment it is prepared. Raises what the controller raises."""
+        """Run the controller during a block, which starts after `prepare`.
+
+        Raises what the controller raises.
+        """
         stop, prepared = Stop(), asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
@@ -122,10 +125,10 @@ async def run_process(
     ready: Callable[[Any], None] = lambda runnable: None,
     reads_only: bool = False,
 ) -> None:
-    """Run until `stop` is set. `reads_only`: nothing is written, so no lease is needed.
+    """Run until `stop` is set. With `reads_only` nothing is written, so no lease is needed.
 
-    Raises InvalidOptions, ConfigError, Invalid or OSError if it cannot start, LeadershipLost when the lease
-    was lost.
+    Raises InvalidOptions, ConfigError, Invalid or OSError if it cannot start, and LeadershipLost if the lease
+    is lost.
     """
     manages = controller.manages(options)
     gc.set_threshold(*GC_THRESHOLDS)
@@ -143,7 +146,7 @@ async def run_process(
             await stack.enter_async_context(ProbeServer(health, host=host, port=port, registry=registry))
         component = controller.component(options)
         clients = await _connect(stack, manages, component)
-        # Events have a limit of their own: a flood of them must not hold up decisions.
+        # Events have their own rate limit: many events must not delay decisions.
         client = next(iter(clients.values()))
         events = Client(
             client.rest.transport,
@@ -163,7 +166,7 @@ async def run_process(
                 registry,
                 check,
                 status,
-                asyncio.to_thread,  # the lease has to be renewed meanwhile
+                asyncio.to_thread,  # keeps the loop free to renew the lease
             )
             runnable = await controller.build(environment, options)
             await Manager(runnable, environment, synced=_freeze).run(stop, prepared=lambda: ready(runnable))
@@ -177,7 +180,7 @@ async def run_process(
         elector = LeaseElector(client, lease.name, namespace=lease.namespace, timing=lease.timing)
         if controller.metrics_prefix:
             follow_leadership(registry, controller.metrics_prefix, lambda: elector.leading)
-        # Until we lead there is nothing to be ready for: waiting is what rivals are for.
+        # A replica that waits for the lease is ready.
         log.info("waiting for the lease", lease=elector.name)
         status.waiting_for, status.lease = "", f"{lease.namespace}/{lease.name}"
         await lead(elector, led, stop)
@@ -201,12 +204,12 @@ async def _connect(stack: AsyncExitStack, manages: ManagerOptions, component: st
 
 
 def _freeze() -> None:
-    """Spare what was listed from garbage collection: looking through 5,000 nodes' worth takes 20 ms."""
+    """Exclude listed objects from garbage collection: a pass over those of 5,000 nodes takes 20 ms."""
     gc.collect()
     gc.freeze()
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
-    """Who started a controller asks what failed, not which task did."""
+    """Return the first error of nested groups: the caller needs the error, not the task."""
     first = failures.exceptions[0]
     return _first(first) if isinstance(first, ExceptionGroup) else first

@@ -1,7 +1,7 @@
-"""Clusters that join and leave while a process runs: the members of a Karmada control plane.
+"""Members of a Karmada control plane that join and leave while a process runs.
 
-Who joins is connected and counted; who leaves is let go. A member that cannot be reached, or whose secret
-cannot be read, is tried again and holds nobody else up. A secret that changes is used within a minute.
+A new member is connected and watched; a removed member is dropped. A member that cannot be reached, or whose
+secret cannot be read, is retried and does not delay the others. A changed secret is used within a minute.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from karpool.model.kubernetes.api_resources import CLUSTERS, SECRETS, ObjectKey
 
 log = structlog.get_logger(__name__)
 
-RETRY_SECONDS = 10.0  # as Karmada looks at its members
+RETRY_SECONDS = 10.0  # Karmada's interval for its members
 _POLL_SECONDS = 0.1
-SECRET_SECONDS = 60.0  # tokens are rotated by the hour, and the old one is good for a while
-# A member whose entry says another of these is connected anew: where it is, and in which region.
+SECRET_SECONDS = 60.0  # tokens are rotated by the hour, and the old one stays valid for a while
+# Fields of a Cluster object that reconnect the member when they change: address and region.
 _PLACE = (
     "apiEndpoint",
     "secretRef",
@@ -43,8 +43,10 @@ Object = Mapping[str, Any]
 
 @asynccontextmanager
 async def watching_member(environment: Environment, informers: InformerSet) -> AsyncIterator[None]:
-    """Watch a cluster that joined, for the length of a block. It is part of our readiness once it is
-    synced: who joins must not take the others off the air."""
+    """Watch a new member during a block.
+
+    It counts for readiness only once it is synced: a new member must not make the process unready.
+    """
     status, clock = environment.status, environment.clock
 
     async def count_in() -> None:
@@ -63,7 +65,7 @@ async def watching_member(environment: Environment, informers: InformerSet) -> A
 
 
 class FleetMembership:
-    """`serving` serves one member for the length of its context; `files` are those that need no secret."""
+    """Serves every member: `serving` serves one, `files` are kubeconfigs of members that need no secret."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class FleetMembership:
         self._changed.set()
 
     def place_of(self, name: str) -> tuple[str, tuple[str, ...]]:
-        """Region and zones, as Karmada's Cluster object says them; empty where it does not."""
+        """Return region and zones of the Cluster object; empty if it has none."""
         spec = self._clusters.get(name, {}).get("spec")
         spec = spec if isinstance(spec, Mapping) else {}
         region, zones = spec.get("region"), spec.get("zones")
@@ -129,7 +131,7 @@ class FleetMembership:
                 self._served[name] = _mark(cluster), task
 
     async def _keep(self, name: str, cluster: Object) -> None:
-        """Serve it, again and again with what its secret says now, until cancelled."""
+        """Serve a member until cancelled; reconnect when its secret changes."""
         while True:
             try:
                 secret = await self._secret(name, cluster)
@@ -138,12 +140,12 @@ class FleetMembership:
                     while await self._secret(name, cluster) == secret:
                         await self._control.clock.sleep(SECRET_SECONDS)
                 log.info("cluster credentials changed", cluster=name)
-            except Exception as error:  # whatever it is, the others are served
+            except Exception as error:  # any error; the other members are still served
                 log.warning("cluster not served", cluster=name, reason=str(error))
                 await self._control.clock.sleep(RETRY_SECONDS)
 
     async def _secret(self, name: str, cluster: Object) -> Object | None:
-        """None for a member that has a file of its own."""
+        """Return the secret of a member; None if the member has a file of its own."""
         if name in self._files():
             return None
         key = secret_of(cluster)
@@ -152,6 +154,6 @@ class FleetMembership:
 
 
 def _mark(cluster: Object) -> object:
-    """What is read once, when a member joins."""
+    """Return the fields that are read only when a member joins."""
     spec = cluster.get("spec") or {}
     return cluster["metadata"].get("uid"), *(str(spec.get(name)) for name in _PLACE)

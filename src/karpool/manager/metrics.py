@@ -1,6 +1,6 @@
-"""What every process says of itself: which version runs, what it uses, whether it leads, and its work queues.
+"""Metrics of every process: version, resource use, leadership and work queues.
 
-Work queues go under the metric names that client-go gives them, so that dashboards and alerts fit:
+Work queues have the metric names of client-go, so that existing dashboards and alerts work:
 `workqueue_depth`, `..._adds_total`, `..._queue_duration_seconds`, `..._work_duration_seconds`,
 `..._unfinished_work_seconds`, `..._longest_running_processor_seconds` and `..._retries_total`, by `name`.
 """
@@ -20,7 +20,10 @@ _described: WeakSet[CollectorRegistry] = WeakSet()
 
 
 def describe_process(registry: CollectorRegistry) -> None:
-    """Version, memory, open files, garbage collection; once. Call before making other metrics."""
+    """Register version, memory, open files and garbage collection, once.
+
+    Call it before creating other metrics.
+    """
     if registry in _described:
         return
     _described.add(registry)
@@ -45,24 +48,27 @@ def describe_process(registry: CollectorRegistry) -> None:
 
 
 def follow_leadership(registry: CollectorRegistry, prefix: str, leads: Callable[[], bool]) -> None:
-    """Over all replicas the sum must be 1: none is an outage, two would be a fault."""
+    """Export whether this process leads.
+
+    The sum over all replicas must be 1: 0 is an outage, 2 is a fault.
+    """
     gauge = Gauge(f"{prefix}_leading", "Whether this process is the leader.", registry=registry)
     gauge.set_function(lambda: float(leads()))
 
 
 # Work queues
 
-_BUCKETS = [10.0 ** (k - 8) for k in range(12)]  # client-go's
+_BUCKETS = [10.0 ** (k - 8) for k in range(12)]  # as in client-go
 _LABELS = ("name",)
 
 
 class QueueMetrics:
-    """What the queue of a process tells as it happens; see `QueueObserver`."""
+    """Metrics of one work queue; see `QueueObserver`."""
 
     def __init__(self, registry: CollectorRegistry, name: str, now: Callable[[], float]) -> None:
         self._now = now
-        self._added: dict[Hashable, float] = {}  # waits, since then
-        self._taken: dict[Hashable, float] = {}  # is worked on, since then
+        self._added: dict[Hashable, float] = {}  # queued since
+        self._taken: dict[Hashable, float] = {}  # in progress since
         adds = Counter("workqueue_adds", "Items added to a work queue.", _LABELS, registry=registry)
         retries = Counter("workqueue_retries", "Items that were queued again.", _LABELS, registry=registry)
         waits = Histogram(

@@ -1,10 +1,10 @@
-"""One declaration of options: a struct gives flags, defaults, checks, scenario keys, chart values and pages.
+"""Declares options once: a struct defines flags, defaults, checks, scenario keys, chart values and pages.
 
-A field is typed and says what it is for: `hold_seconds: Annotated[Duration, option("...")] = 120.0`.
-Fields that several controllers share stand in groups, which are structs of their own; a group's flags are
-the controller's. What a value must be follows from its type and range, rules between fields are `problems`,
-and both are checked whenever a struct is made, so that options that exist can be used. `cli` shows them;
-nobody else parses them. Declarations import nothing heavy: `--help` must answer at once.
+A field has a type and a description: `hold_seconds: Annotated[Duration, option("...")] = 120.0`. Fields that
+several controllers share are in groups, which are structs of their own; the flags of a group are flags of the
+controller. Type and range check a single value; `problems` checks rules between fields. Both run whenever a
+struct is created, so an options struct is always valid. `cli` shows the options; no other module parses them.
+Declarations import nothing slow, because `--help` must answer at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,13 +29,13 @@ _DURATION = "duration"
 NO_EFFECT = "Accepted for compatibility; has no effect."
 
 Duration = Annotated[float, Meta(ge=0, extra={"unit": _DURATION})]
-LongerThanNothing = Annotated[float, Meta(gt=0, extra={"unit": _DURATION})]  # zero would be no pause
+LongerThanNothing = Annotated[float, Meta(gt=0, extra={"unit": _DURATION})]  # zero is not allowed
 Count = Annotated[int, Meta(ge=0)]
 Amount = Annotated[float, Meta(ge=0)]
 
 
 class InvalidOptions(ModelError):
-    """What is wrong with a set of options, all of it, a line each. Paths of `Invalid` are flags: `--hold`."""
+    """All problems of a set of options, one per line. Paths of `Invalid` are flags: `--hold`."""
 
     def __init__(self, errors: Iterable[Invalid | str]) -> None:
         self.errors = tuple({str(error): error for error in errors}.values())
@@ -58,12 +58,12 @@ def option(
     pattern: str = "",
     suggestions: tuple[str, ...] = (),
 ) -> Meta:
-    """What a field is for, and how it is spelled where its own name will not do.
+    """Describe a field, and its flag if the name of the field does not suit.
 
     `chart` is its key among the chart's values. `negated`: the flag says the opposite of the field.
-    `ignored`: manifests written for Go binaries have it; it does nothing. `process_only`: means nothing to
-    a controller that runs inside another process. `exists`: the file must be there.
-    `pattern` is what the chart's schema asks of a text; `suggestions` are what a shell offers for it.
+    `ignored`: the flag exists for manifests of Go binaries and has no effect. `process_only`: the option has
+    no meaning for a controller inside another process. `exists`: the file must exist. `pattern` restricts a
+    text in the chart's schema; `suggestions` are for shell completion.
     """
     extra = {
         "flag": flag,
@@ -83,14 +83,14 @@ def option(
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
-    """One option, as every surface needs to know it. `name` is its flag, and its key in a scenario."""
+    """One option for flags, scenarios, chart and pages. `name` is its flag, and its key in a scenario."""
 
     path: tuple[str, ...]  # attributes from the struct to the value
     name: str
     kind: Kind
     default: Any
     help: str
-    base: type  # of one value
+    base: type  # type of one value
     many: bool
     may_be_none: bool
     choices: tuple[str, ...]
@@ -98,7 +98,7 @@ class OptionField:
     above: float | None
     most: float | None
     about: Mapping[str, Any]
-    go: bool  # read and shown as Go does
+    go: bool  # parsed and shown as in Go
 
     @property
     def ignored(self) -> bool:
@@ -118,7 +118,7 @@ class OptionField:
 
     @property
     def shown_default(self) -> Any:
-        """As a person would write it; False for a negated switch that stands as usual."""
+        """Return the default as a person would write it; False for a negated switch with its default."""
         if self.negated:
             return not self.default
         if self.default is None:
@@ -136,7 +136,7 @@ class OptionField:
         return value
 
     def check(self, value: Any) -> None:
-        """Raises Invalid for a value of the right type out of range, or none of the choices."""
+        """Check a value of the right type. Raises Invalid if it is out of range or not one of the choices."""
         for one in value if self.many else () if value is None else (value,):
             if self.choices and str(one) not in self.choices:
                 raise self._refused(one, f"must be one of {', '.join(filter(None, self.choices))}")
@@ -150,7 +150,7 @@ class OptionField:
         return Invalid(f"--{self.name}", shown, reason)
 
     def read(self, raw: Any) -> Any:
-        """The value of the field that a flag stands for. Raises Invalid, with what was given."""
+        """Return the field's value for the text of a flag. Raises Invalid with the text."""
         value = self.value(raw)
         try:
             self.check(value)
@@ -159,7 +159,7 @@ class OptionField:
         return not value if self.negated else value
 
     def value(self, raw: Any) -> Any:
-        """The typed value of what a command line or a file says. Raises Invalid."""
+        """Return the typed value of a text on a command line or in a file. Raises Invalid."""
         try:
             if not self.many:
                 return self._read_one(raw)
@@ -187,7 +187,7 @@ def _range(least: float | None, most: float | None) -> str:
 
 def _switch(raw: Any) -> bool:
     text = str(raw).lower()
-    if text not in ("1", "t", "true", "0", "f", "false"):  # as Go reads them
+    if text not in ("1", "t", "true", "0", "f", "false"):  # as Go parses them
         raise Invalid("", raw, "is neither true nor false")
     return text in ("1", "t", "true")
 
@@ -209,7 +209,7 @@ def _number(raw: Any) -> float:
 
 
 def _seconds(raw: Any) -> float:
-    """Also a plain number, as kubectl takes it."""
+    """Parse a duration; a plain number is accepted, as in kubectl."""
     text = str(raw)
     return float(text) if text.isascii() and text.isdecimal() else _go_seconds(raw)
 
@@ -236,11 +236,11 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a controller, or a group of them. Raises InvalidOptions when they cannot work."""
+    """Options of a controller, or a group of them. Raises InvalidOptions if they are not valid."""
 
     command: ClassVar[str] = ""
-    chart: ClassVar[str] = ""  # key of the controller among the chart's values
-    go_flags: ClassVar[bool] = False  # spelled as the Go binary that the command replaces spells them
+    chart: ClassVar[str] = ""  # the controller's key among the chart's values
+    go_flags: ClassVar[bool] = False  # spelled as in the Go binary that the command replaces
 
     def __post_init__(self) -> None:
         errors: list[Invalid | str] = []
@@ -254,19 +254,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidOptions(errors)
 
     def problems(self) -> Iterator[Invalid | str]:
-        """Rules that types and ranges cannot say; texts are those of Go binaries."""
+        """Yield violations of rules between fields; strings are messages of Go binaries."""
         return iter(())
 
 
 def option_fields(options: type[Options]) -> tuple[OptionField, ...]:
-    """In the order of declaration, groups where they stand."""
+    """Return all fields in order of declaration; the fields of a group are in its place."""
     return _all_fields(options, (), None, process_only=False, go=False)
 
 
 def _all_fields(
     options: type[Options], path: tuple[str, ...], usual: Options | None, *, process_only: bool, go: bool
 ) -> tuple[OptionField, ...]:
-    """`usual` is the group's instance that its owner has by default."""
+    """Return all fields; `usual` is the owner's default instance of the group."""
     go = go or options.go_flags
     fields: list[OptionField] = []
     for name, (declared, about, declared_default) in _declared(options).items():
@@ -294,7 +294,7 @@ def _own_fields(options: type[Options]) -> tuple[OptionField, ...]:
 
 @lru_cache
 def _declared(options: type[Options]) -> Mapping[str, tuple[Any, Mapping[str, Any], Any]]:
-    """Field -> type, what is said about it, default."""
+    """Return type, metadata and default of each field."""
     declared_fields: dict[str, tuple[Any, Mapping[str, Any], Any]] = {}
     for info in msgspec.structs.fields(options):
         about: dict[str, Any] = {}
@@ -343,10 +343,10 @@ def _field(
 
 
 def read_options(options: type[T], given: Mapping[str, Any], *, embedded: bool = False, **fixed: Any) -> T:
-    """The struct that flags or keys of a file say; what is not given is as usual. Raises InvalidOptions
-    with everything that is wrong.
+    """Return the struct for given flags or keys; others have their defaults.
 
-    `embedded`: for a controller inside another process. `fixed` are fields that are not to be chosen.
+    Raises InvalidOptions with all problems. `embedded`: the controller runs inside another process. `fixed`
+    are fields that cannot be chosen.
     """
     errors: list[Invalid | str] = []
     fields = {field.name: field for field in option_fields(options) if not (embedded and field.process_only)}
@@ -367,7 +367,10 @@ def read_options(options: type[T], given: Mapping[str, Any], *, embedded: bool =
 
 
 def read_fields(options: type[T], given: Mapping[str, Any]) -> T:
-    """From a file that names fields and not flags; others are left alone. Raises Invalid, InvalidOptions."""
+    """Return the struct for a file that names fields, not flags; ignore other keys.
+
+    Raises Invalid or InvalidOptions.
+    """
     fields = {field.path[-1]: field for field in _own_fields(options)}
     values = {name: raw for name, raw in given.items() if name in fields and raw is not None}
     return options(**{name: fields[name].value(raw) for name, raw in values.items()})
@@ -380,7 +383,10 @@ def _make(
     usual: T | None,
     errors: list[Invalid | str],
 ) -> T | None:
-    """Groups first. What is wrong is added to `errors` and stands as usual, so that the rest is checked."""
+    """Create the struct, groups first.
+
+    A problem is added to `errors` and the default is used instead, so that the rest is checked.
+    """
     chosen: dict[str, Any] = {}
     for name, (declared, _, declared_default) in _declared(options).items():
         default = getattr(usual, name) if usual is not None else declared_default
@@ -397,7 +403,7 @@ def _make(
         return usual
 
 
-# What several controllers have
+# Options that several controllers share
 
 
 class ConnectionOptions(Options, frozen=True):
@@ -422,7 +428,7 @@ class ConnectionOptions(Options, frozen=True):
 
     @property
     def timeout_seconds(self) -> float | None:
-        """None is the client's own."""
+        """Return the timeout; None is the client's default."""
         return inf if self.request_timeout_seconds == 0 else self.request_timeout_seconds
 
 
@@ -443,7 +449,7 @@ class ProbeOptions(Options, frozen=True):
 
     @property
     def addresses(self) -> tuple[ListenAddress, ...]:
-        """Each once, if both are to be in one place."""
+        """Return the addresses without duplicates: both may be the same."""
         texts = (self.metrics_bind_address, self.health_probe_bind_address)
         listeners = (listener("", text) for text in texts)
         return tuple(dict.fromkeys(address for address in listeners if address is not None))
@@ -486,9 +492,12 @@ ContractCluster = Annotated[
 
 
 def region_problems(region: str, catalogue: Path | None) -> Iterator[Invalid]:
-    """A region that no catalogue is shipped for; whoever reads a file of their own says whether it has it."""
+    """Yield a problem if no shipped catalogue has the region.
+
+    Catalogue files are checked when they are read.
+    """
     if region and catalogue is None:
-        # Only whoever names one waits for it.
+        # A slow import, needed only if a region is named.
         from karpool.model.catalogue.files import shipped_provider, unknown_region
 
         if not shipped_provider(region):

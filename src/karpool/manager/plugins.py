@@ -1,4 +1,4 @@
-"""Plugins of other packages: found through entry points, and loaded only when somebody enables them."""
+"""Plugins of other packages: found through entry points and loaded only when enabled."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,25 +10,25 @@ if TYPE_CHECKING:
 
 
 class ChosenPlugins(NamedTuple):
-    wanted: Sequence[str]  # `*` may be among them
+    wanted: Sequence[str]  # may contain `*`
     unwanted: frozenset[str]
 
 
 def installed(group: str, ours: Collection[str]) -> "Mapping[str, EntryPoint]":
-    """By name. One that takes the name of ours is not among them."""
-    from importlib.metadata import entry_points  # slow to import, and most never ask
+    """Return installed plugins by name, without those that have the name of one of ours."""
+    from importlib.metadata import entry_points  # slow to import and rarely needed
 
     return {point.name: point for point in entry_points(group=group) if point.name not in ours}
 
 
 def known_plugins(plugins: Sequence[str], group: str, ours: Collection[str]) -> set[str]:
-    """Every plugin there is; installed packages are only looked through when the list needs it."""
+    """Return the names of all plugins; entry points are searched only if the list names one of them."""
     names = {name.strip().removeprefix("-") for name in plugins} - {""}
     return {*ours} if names <= {*ours} else {*ours, *installed(group, ours)}
 
 
 def chosen_plugins(plugins: Sequence[str], known: Collection[str]) -> ChosenPlugins:
-    """What a `--plugins` list says, `-Name` taking one out. Raises Invalid for one that nobody knows."""
+    """Evaluate a `--plugins` list; `-Name` excludes a plugin. Raises Invalid for an unknown name."""
     names = [name.strip() for name in plugins if name.strip()]
     unknown = [name for name in names if name.removeprefix("-") not in (*known, "*")]
     if unknown:
@@ -41,7 +41,10 @@ def chosen_plugins(plugins: Sequence[str], known: Collection[str]) -> ChosenPlug
 
 
 def loaded(entry: "EntryPoint", methods: Sequence[str], *arguments: object) -> Any:
-    """What the entry names, called with `arguments`; it has one of `methods`, at least. Raises Invalid."""
+    """Load an entry point and call it with `arguments`; the result has at least one of `methods`.
+
+    Raises Invalid.
+    """
     try:
         plugin = entry.load()(*arguments)
         named = plugin.name

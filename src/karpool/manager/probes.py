@@ -1,8 +1,7 @@
-"""The probes and metrics every controller offers: /livez, /readyz, /healthz and /metrics.
+"""Probes and metrics of every controller: /livez, /readyz, /healthz and /metrics.
 
-A check returns None when all is well, otherwise the reason. Readiness is false
-until every check passes, so a component registers one per cache it waits for.
-Request size and the number of requests at once are bounded.
+A check returns None, or the reason why it fails. Readiness is false until every check passes, so a component
+registers one check per cache. Request size and the number of concurrent requests are bounded.
 """
 
 import asyncio
@@ -21,23 +20,23 @@ Check = Callable[[], str | None]
 Probe = Literal["livez", "readyz"]
 
 CONCURRENT_LIMIT = 32
-# For a client to send its headers, to shake hands, and to ask again. A page that is looked at asks often;
-# Prometheus asks every minute, and connects anew.
+# Limit for headers, for the TLS handshake, and for the next request on a connection. An open page
+# asks often; Prometheus asks every minute on a new connection.
 IDLE_SECONDS = 15.0
 
 
 class HealthChecks:
-    """The checks of one process. `ping` always passes: answering at all is its claim."""
+    """The checks of one process. `ping` always passes: an answer is enough."""
 
     def __init__(self) -> None:
         self._checks: dict[Probe, dict[str, Check]] = {"livez": {}, "readyz": {}}
-        self.remarks: Callable[[], Iterable[str]] = tuple  # shown by /readyz, whatever it answers
+        self.remarks: Callable[[], Iterable[str]] = tuple  # shown by /readyz, ready or not
 
     def add(self, probe: Probe, name: str, check: Check) -> None:
         self._checks[probe][name] = check
 
     def failures(self, probe: Probe) -> Mapping[str, str | None]:
-        """Every check by name, with its reason or None."""
+        """Return every check by name, with None or the reason for its failure."""
         checks = {"ping": _ping, **self._checks["livez"]}
         if probe == "readyz":
             checks.update(self._checks["readyz"])
@@ -45,7 +44,7 @@ class HealthChecks:
 
 
 class ProbeServer:
-    """Serves until the context is left. Port 0 takes any free one; `port` says which."""
+    """Serves until the context is left. Port 0 takes any free port; `port` returns it."""
 
     def __init__(
         self,
@@ -107,7 +106,7 @@ class ProbeServer:
 async def listening(
     app: web.Application, host: str, port: int, *, tls: ssl.SSLContext | None = None, **limits: Any
 ) -> web.AppRunner:
-    """The way every HTTP server here listens: who is slow to ask, or idle, is cut off. Raises OSError."""
+    """Start an HTTP server that closes slow and idle connections. Raises OSError."""
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS, shutdown_timeout=1, **limits)
     await runner.setup()
     try:
@@ -119,7 +118,7 @@ async def listening(
 
 
 class _BoundedSite(web.TCPSite):
-    """Also whoever never ends the TLS handshake, for whom asyncio waits a minute."""
+    """A site that also limits the TLS handshake, for which asyncio waits a minute."""
 
     async def start(self) -> None:
         await web.BaseSite.start(self)
@@ -136,7 +135,7 @@ class _BoundedSite(web.TCPSite):
 
 
 def probed(health: HealthChecks, probe: Probe, request: web.Request) -> web.Response:
-    """The answer to a probe: `ok`, or every check and remark that there is."""
+    """Return the answer to a probe: `ok`, or all checks and remarks."""
     outcomes = health.failures(probe)
     failed = any(outcomes.values())
     lines = [
@@ -150,7 +149,7 @@ def probed(health: HealthChecks, probe: Probe, request: web.Request) -> web.Resp
 
 
 def exposed(registry: CollectorRegistry) -> web.Response:
-    """Metrics as text."""
+    """Return the metrics as text."""
     return web.Response(body=generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
 

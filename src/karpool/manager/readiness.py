@@ -1,4 +1,4 @@
-"""Whether a controller may act: everything was listed once, and was heard of lately."""
+"""Readiness: whether a controller may act, because everything was listed once and is fresh."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,18 +19,21 @@ STALE_POLL_SECONDS = 1.0  # staleness is counted in minutes
 
 
 class ManagerStatus:
-    """How a controller stands; for its probes, its metrics, and the controller itself."""
+    """The status of a controller, for its probes, its metrics and itself."""
 
     def __init__(self, max_staleness_seconds: float = WatchOptions().max_staleness_seconds) -> None:
-        self.waiting_for = "not started"  # before anything is watched
-        self.lease = ""  # that is waited for; empty for the leader, and for who needs none
+        self.waiting_for = "not started"  # before the first informer
+        self.lease = ""  # lease that this replica waits for; empty for the leader and without a lease
         self.informers: Sequence[InformerSet] = ()
-        self.more_remarks: list[Callable[[], Iterable[str]]] = []  # of the controller itself
+        self.more_remarks: list[Callable[[], Iterable[str]]] = []  # remarks of the controller itself
         self._max_staleness_seconds = max_staleness_seconds
         self._was_stale = False
 
     def not_ready(self) -> str | None:
-        """Of many clusters, one that cannot be reached does not hold up the others."""
+        """Return the reason for not being ready.
+
+        Of several clusters, one that cannot be reached does not delay the others.
+        """
         if not self.informers:
             return self.waiting_for or None
         reasons = [(informers, reason) for informers in self.informers if (reason := informers.not_ready())]
@@ -39,7 +42,7 @@ class ManagerStatus:
         return reasons[0][1]
 
     def remarks(self) -> Iterator[str]:
-        """What somebody who looks should know, and what is no reason not to be ready (yet)."""
+        """Yield remarks for people; they do not affect readiness."""
         if self.lease:
             yield f"waiting for the lease {self.lease}: another replica leads"
         for informers in self.informers:
@@ -50,11 +53,11 @@ class ManagerStatus:
             yield f"paused: the watch is {self.staleness():.0f}s old"
 
     def staleness(self) -> float:
-        """Seconds since the API server was last heard of, for the kind that has waited longest."""
+        """Seconds since the last message of the API server, for the stalest kind."""
         return max((informers.staleness() for informers in self.informers), default=0.0)
 
     def is_stale(self) -> bool:
-        """Whether the picture is too old to act on. Said when it begins, not each time."""
+        """Whether the caches are too old to act on; logged when this begins."""
         stale = self._is_too_old()
         if stale and not self._was_stale:
             log.warning("paused: the watch is stale", seconds=self.staleness())
@@ -65,14 +68,14 @@ class ManagerStatus:
         return bool(self._max_staleness_seconds) and self.staleness() > self._max_staleness_seconds
 
     async def fresh(self, stop: Stop) -> bool:
-        """Wait until acting makes sense; False when asked to stop before."""
+        """Wait until the caches are fresh; return False if `stop` is set first."""
         while self.is_stale():
             if await stop.sleep(STALE_POLL_SECONDS):
                 return False
         return True
 
     async def synced(self) -> None:
-        # A state of many informers, not an event of one: kinds may turn out to be missing.
+        # Polled, because it depends on many informers: a kind may turn out to be missing.
         while self.not_ready() is not None:
             await self.informers[0].clock.sleep(POLL_SECONDS)
 
@@ -93,7 +96,7 @@ class ManagerStatus:
 
 
 class _UnreadableObjects(Collector):
-    """Counted when asked: there are as many values as kinds that are watched."""
+    """Computed on each scrape: there is one value for each watched kind."""
 
     def __init__(self, status: ManagerStatus) -> None:
         self._status = status

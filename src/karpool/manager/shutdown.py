@@ -1,4 +1,4 @@
-"""Run something until the person or the system says stop."""
+"""Runs a coroutine until a signal asks the process to stop."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ def run_until_signalled(
 ) -> T:
     """Run `main` with a Stop that SIGINT, SIGTERM and SIGHUP set; a second signal ends it at once.
 
-    `loop_factory` is for those whose time passes differently; others get the fastest loop there is.
+    `loop_factory` is for loops with virtual time; the default is the fastest loop available.
     """
 
     async def watched() -> T:
@@ -41,7 +41,7 @@ def run_until_signalled(
 
 
 def _stop_signals() -> list[signal.Signals]:
-    """A terminal that closes says stop as well, unless whoever started us said otherwise (nohup)."""
+    """Return the stop signals; SIGHUP, sent when a terminal closes, unless it is ignored (nohup)."""
     ends = [signal.SIGINT, signal.SIGTERM]
     return ends if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*ends, signal.SIGHUP]
 

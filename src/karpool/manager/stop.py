@@ -1,4 +1,4 @@
-"""Being asked to stop, and waiting that ends when one is."""
+"""Stop requests, and waits that a stop request ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from karpool.kube.first_done import first_done
 
 T = TypeVar("T")
 
-GRACE_SECONDS = 10.0  # a kubelet kills after thirty; a write takes one or two
+GRACE_SECONDS = 10.0  # a kubelet kills after 30 s; a write takes one or two
 
 
 class _Stopped(Enum):
@@ -20,10 +20,10 @@ STOPPED: Final = _Stopped.STOPPED
 
 
 class Stop(asyncio.Event):
-    """Set once, by a signal, a test or whoever runs the controller; seconds are those of the event loop."""
+    """A stop request, set once by a signal, a test or the manager; seconds are those of the event loop."""
 
     async def sleep(self, seconds: float) -> bool:
-        """Whether asked to stop before the time was over."""
+        """Sleep; return True if the stop request came first."""
         try:
             async with asyncio.timeout(seconds):
                 await self.wait()
@@ -32,14 +32,17 @@ class Stop(asyncio.Event):
         return True
 
     async def until(self, awaitable: Awaitable[T]) -> T | Literal[_Stopped.STOPPED]:
-        """What it gives; or STOPPED when asked to stop before it ended; then it is cancelled."""
+        """Return the result; if the stop request comes first, cancel the awaitable and return STOPPED."""
         async with first_done(awaitable, self.wait()) as (working, _):
             return await working if working.done() else STOPPED
 
     async def finish(
         self, work: Awaitable[None], close: Callable[[], None], *, grace_seconds: float = GRACE_SECONDS
     ) -> None:
-        """Work; when asked to stop, `close` its queue and let what is under way finish within the grace."""
+        """Run `work`.
+
+        On a stop request, `close` its queue and let current work finish within the grace period.
+        """
         async with first_done(work, self.wait()) as (working, _):
             close()
             await asyncio.wait((working,), timeout=grace_seconds)
