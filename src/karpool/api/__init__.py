@@ -1,4 +1,6 @@
-"""The Python API: what the commands answer, as values for notebooks and scripts.
-`import karpool` shows it; `docs/python.md` says what is promised.
-Start with `cluster`. Imports `cli`, whose commands it asks; nothing imports it.
+"""The Python API: answers of the commands as values, for notebooks and scripts.
+
+`import karpool` exports it; `docs/python.md` says what is stable.
+
+Start with `cluster`. Imports `cli`, whose commands it calls; no other package imports it.
 """

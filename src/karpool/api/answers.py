@@ -1,4 +1,4 @@
-"""Answers: typed values that print as the command does, and become tables of whatever is installed."""
+"""Answers: typed values that print as the command does and convert to polars and pandas tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,18 +16,18 @@ Row = Mapping[str, Any]
 
 
 class KarpoolError(Exception):
-    """The question could not be answered; the text is what the command would say."""
+    """The question could not be answered; the text is the error of the command."""
 
 
 class Answer:
-    """What every answer can do. `rows` is its table: one mapping of plain values for each line."""
+    """Base of all answers. `rows` is its table: one mapping of plain values per row."""
 
     @property
     def rows(self) -> Sequence[Row]:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that the command writes with `-o json`."""
+        """Return the document that the command prints with `-o json`."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Answer:
         return html_table(self.rows) or f"<pre>{escape(str(self))}</pre>"
 
     def to_polars(self) -> "polars.DataFrame":
-        """Needs polars."""
+        """Return the rows as a polars data frame. Needs polars."""
         try:
             import polars
         except ModuleNotFoundError:
@@ -48,7 +48,7 @@ class Answer:
         return polars.DataFrame([dict(row) for row in self.rows], infer_schema_length=None)
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Needs pandas."""
+        """Return the rows as a pandas data frame. Needs pandas."""
         try:
             import pandas
         except ModuleNotFoundError:
@@ -58,7 +58,7 @@ class Answer:
 
 @dataclass(frozen=True, repr=False)
 class CommandAnswer(Answer):
-    """An answer in the words of a command: its text, its JSON document, and its table."""
+    """The answer of a command: its text, its JSON document, and its table."""
 
     text: str
     document: str
@@ -77,7 +77,7 @@ class CommandAnswer(Answer):
 
 
 def html_table(rows: Sequence[Row]) -> str:
-    """Empty without rows. Names of a cluster are escaped: they may be hostile."""
+    """Return an HTML table; empty without rows. Names from a cluster are escaped: they may be hostile."""
     if not rows:
         return ""
     names = list(dict.fromkeys(name for row in rows for name in row))

@@ -1,4 +1,4 @@
-"""A cluster to ask: read once, from a file or through its API, and then questions about that moment."""
+"""A cluster that is read once, from a file or through its API, and answers questions about that moment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -33,13 +33,13 @@ from karpool.estimator.plugins.interface import EXISTING_NODES
 from karpool.manager.options import read_fields
 from karpool.model.infeasible import Infeasible
 
-_OF_THE_CLUSTER = ("region", "catalogue", "contract", "contract_cluster")  # said when it was opened
+_OF_THE_CLUSTER = ("region", "catalogue", "contract", "contract_cluster")  # set when the cluster is opened
 WorkloadSource = str | PathLike[str] | Mapping[str, Any]
 
 
 @dataclass(frozen=True, repr=False)
 class CountAnswer(Answer):
-    """How many replicas fit: on nodes that exist, and at most with those that would be launched."""
+    """How many replicas fit: `now` on existing nodes, and at most with new nodes."""
 
     now: int
     most: int
@@ -60,13 +60,13 @@ class CountAnswer(Answer):
 
 @dataclass(frozen=True, repr=False)
 class FitAnswer(CommandAnswer):
-    """Whether so many replicas fit: now, after scale-up, or not."""
+    """Whether the replicas fit: now, after scale-up, or not."""
 
     report: CapacityReport
 
     @property
     def fits(self) -> bool:
-        """Now, or after a scale-up."""
+        """Whether the replicas fit now or after a scale-up."""
         return self.report.verdict in (CapacityVerdict.NOW, CapacityVerdict.AFTER_SCALE_UP)
 
     @property
@@ -87,13 +87,13 @@ class FitAnswer(CommandAnswer):
 
     @property
     def price_per_hour(self) -> float | None:
-        """Of the new nodes, in $; None without any, or where a price is not known."""
+        """Price of the new nodes in $; None without new nodes, or if a price is not known."""
         return self.report.price_per_hour
 
 
 @dataclass(frozen=True, repr=False)
 class PlanAnswer(CommandAnswer):
-    """Which nodes could go. Its rows are the moves."""
+    """The nodes to remove. Its rows are the moves."""
 
     plan: ConsolidationPlan
 
@@ -112,7 +112,7 @@ class PlanAnswer(CommandAnswer):
 
 @dataclass(frozen=True, repr=False)
 class WhatIfAnswer(CommandAnswer):
-    """What happens when nodes go away, whatever holds them. Its rows are the pods and where they go."""
+    """The effect of removing nodes, whatever keeps them. Its rows are the pods and their destinations."""
 
     nodes: tuple[str, ...]
     move: Move | None
@@ -125,7 +125,7 @@ class WhatIfAnswer(CommandAnswer):
 
 @dataclass(frozen=True, repr=False)
 class ExplainAnswer(CommandAnswer):
-    """Why a node goes or stays."""
+    """Why a node is removed or stays."""
 
     explanation: explain_node.NodeExplanation
 
@@ -136,13 +136,13 @@ class ExplainAnswer(CommandAnswer):
 
 @dataclass(frozen=True, repr=False)
 class UsageAnswer(CommandAnswer):
-    """What nodes or pools hold."""
+    """The usage of nodes or pools."""
 
     entries: tuple[top.NodeUsage, ...]
 
 
 class OpenCluster:
-    """One moment of one cluster. `refresh` reads it again."""
+    """One cluster at one moment. `refresh` reads it again."""
 
     def __init__(self, options: ClusterOptions, market: capacity_command.MarketOptions) -> None:
         self._options, self._market = options, market
@@ -167,7 +167,7 @@ class OpenCluster:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What could not be read or looked at."""
+        """Return what could not be read."""
         return (*self._loaded.problems, *map(str, self._picture.snapshot(self._now).problems))
 
     def __repr__(self) -> str:
@@ -175,7 +175,7 @@ class OpenCluster:
         return f"<karpool cluster {self.name}: {nodes} nodes>"
 
     def nodes(self) -> UsageAnswer:
-        """What every node holds, what is left, and its price, as `karpool top nodes`."""
+        """Return requests, free capacity and price of every node, as `karpool top nodes`."""
         return self._usage("nodes")
 
     def pools(self) -> UsageAnswer:
@@ -183,7 +183,7 @@ class OpenCluster:
         return self._usage("pools")
 
     def count(self, workload: WorkloadSource, *, namespace: str = "") -> CountAnswer:
-        """How many replicas of a workload fit."""
+        """Return how many replicas of a workload fit."""
         report = self.capacity(workload, namespace=namespace).report
         now = sum(place.room for place in report.places if place.name == EXISTING_NODES)
         return CountAnswer(now, report.most)
@@ -191,11 +191,11 @@ class OpenCluster:
     def capacity(
         self, workload: WorkloadSource, replicas: int | None = None, *, namespace: str = ""
     ) -> FitAnswer:
-        """Whether a workload fits, as `karpool capacity`. It is a file, or an object as in one."""
+        """Return whether a workload fits, as `karpool capacity`. The workload is a file or an object."""
         with own_errors():
             capacity_command.CapacityOptions(
                 replicas=replicas, namespace=namespace
-            )  # checked as the flags are
+            )  # validated like the flags
             workloads = _workloads_of(workload, namespace)
             (answer,) = capacity_command.answer_in_order(
                 workloads, replicas, self._capacity, self._loaded.closed
@@ -211,7 +211,10 @@ class OpenCluster:
         return FitAnswer(text, document, tuple(map(_row_of, report.places)), report)
 
     def plan(self, policy: str | None = None, threshold: int | None = None, **settings: Any) -> PlanAnswer:
-        """Which nodes could go, as `karpool plan`. Settings are its flags: `min_savings_per_hour=0.5`."""
+        """Return the nodes to remove, as `karpool plan`.
+
+        Settings are its flags: `min_savings_per_hour=0.5`.
+        """
         with own_errors():
             options = _plan_options(policy, threshold, settings)
             (override,) = overrides(options.policies, options.thresholds)
@@ -225,7 +228,7 @@ class OpenCluster:
         return PlanAnswer(text, document, tuple(map(_row_of_move, planned.moves)), planned)
 
     def what_if(self, *nodes: str) -> WhatIfAnswer:
-        """What happens if exactly these nodes go, whatever holds them; scores are given, not asked."""
+        """Return the effect of removing exactly these nodes, whatever keeps them; scores do not decide."""
         if not nodes:
             raise KarpoolError("what_if needs the name of at least one node")
         with own_errors():
@@ -242,7 +245,7 @@ class OpenCluster:
         return WhatIfAnswer("\n".join(lines), document, rows, nodes, move, why_not)
 
     def explain(self, node: str) -> ExplainAnswer:
-        """Whether consolidation would take a node and what holds it, as `karpool explain node`."""
+        """Return whether consolidation would remove a node and what keeps it, as `karpool explain node`."""
         with own_errors():
             explanation = explain_node.explained(node, self._planned(), PlanSettings())
         text, document = (explain_node.render(explanation, form, self.name) for form in ("table", "json"))
@@ -275,7 +278,7 @@ def open_cluster(
     contract: str | PathLike[str] | None = None,
     contract_cluster: str = "",
 ) -> OpenCluster:
-    """A snapshot file (or YAML or JSON of objects); without one, the live cluster of a context."""
+    """Open a snapshot file (or YAML or JSON of objects); without one, the live cluster of a context."""
     with own_errors():
         options = ClusterOptions(
             snapshot=Path(snapshot) if snapshot is not None else None,

@@ -1,4 +1,4 @@
-"""Scenarios, played from Python."""
+"""Runs scenarios from Python."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from karpool.api.waiting import outside_loops, own_errors
 
 @dataclass(frozen=True, repr=False)
 class SimulationAnswer(CommandAnswer):
-    """Figures of every variant and seed: its rows. `unmet` is what the scenario expects and is not so."""
+    """Figures of every variant and seed: its rows. `unmet` are the failed expectations of the scenario."""
 
     unmet: tuple[str, ...]
 
     def figure(self, name: str) -> dict[str, float | None]:
-        """One figure by variant, of the first seed."""
+        """Return one figure by variant, for the first seed."""
         values: dict[str, float | None] = {}
         for row in self.table:
             if name not in row:
@@ -36,8 +36,8 @@ def simulate(
     trace: str | PathLike[str] | None = None,
     catalogue: str | PathLike[str] | None = None,
 ) -> SimulationAnswer:
-    """Play a scenario file, or a shipped scenario by name, as `karpool simulate` does."""
-    from karpool.cli.embedded import simulate as command  # with the embedded clusters, which not all have
+    """Run a scenario file, or a shipped scenario by name, as `karpool simulate` does."""
+    from karpool.cli.embedded import simulate as command  # needs the embedded clusters, which are optional
     from karpool_fleet.simulation.engine import simulate as run
     from karpool_fleet.simulation.ready_scenarios import scenario_path
     from karpool_fleet.simulation.scenario_file import read_scenario

@@ -1,4 +1,4 @@
-"""Asynchronous code for callers that are not: also inside a notebook, whose own loop is running already."""
+"""Runs asynchronous code for synchronous callers, also inside a notebook, whose event loop is running."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def outside_loops(call: Callable[[], T]) -> T:
-    """In this thread, or in another one where this one runs a loop."""
+    """Run `call` in this thread, or in another thread if this one runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -34,8 +34,7 @@ def outside_loops(call: Callable[[], T]) -> T:
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """Whatever a command would have said becomes one kind of exception; log lines only where the caller
-    has configured a log."""
+    """Raise every error of a command as KarpoolError; log only if the caller has configured logging."""
     quiet = not structlog.is_configured()
     if quiet:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
