@@ -1,7 +1,7 @@
 """The gRPC protocol between schedulers and estimators, for all supported Karmada versions.
 
-Plain values in `requests`; bytes in `client_protocol` and `server_protocol`.
-Start with `requests`.
+`requests` holds plain values; `client_protocol` and `server_protocol` convert them to bytes and back.
 `proto/` is generated.
-Imports `model`.
+
+Start with `requests`. Imports `model`.
 """

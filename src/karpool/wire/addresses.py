@@ -1,7 +1,7 @@
-"""Addresses: where a scheduler looks for an estimator, and where a server listens.
+"""Addresses: where a scheduler finds an estimator, and where a server listens.
 
-Resolution is what Karmada's clients do, for deployment checks and for our own
-scheduler: the Service is looked up in the Karmada API server, not in the host cluster.
+Addresses are resolved as by Karmada's clients, for deployment checks and for our own scheduler: the Service
+is read from the Karmada API server, not from the host cluster.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ PORT = 10352
 
 
 class ListenAddress(NamedTuple):
-    host: str  # empty: all interfaces
+    host: str  # empty for all interfaces
     port: int
 
 
 def listener(flag: str, text: str) -> ListenAddress | None:
-    """From `host:port` or `:port`; None for `0`, which means not at all. Raises Invalid."""
+    """Parse `host:port` or `:port`; return None for `0`, which disables the listener. Raises Invalid."""
     if text == "0":
         return None
     host, colon, port = text.rpartition(":")
@@ -35,9 +35,9 @@ def service_name(cluster: str, prefix: str = SERVICE_PREFIX) -> str:
 
 
 def resolve(service: Mapping[str, Any] | None, namespace: str, name: str, port: int) -> list[str]:
-    """The addresses to try, in order. `service` is the spec of the Service, None when there is none.
+    """Return the addresses to try, in order. `service` is the spec of the Service, or None.
 
-    Raises Invalid for a Service that does not say where to go.
+    Raises Invalid for a Service without a usable address.
     """
     if service is None:
         return [f"{name}.{namespace}.svc.cluster.local:{port}", f"{name}.{namespace}.svc:{port}"]

@@ -1,9 +1,8 @@
-"""Channels to estimators, as Karmada's schedulers open them: plaintext, TLS or mutual TLS.
+"""Channels to estimators, opened as by Karmada's schedulers: plaintext, TLS or mutual TLS.
 
-Plaintext without an authority's file, unless verification is skipped; a client
-certificate when both of its files are given. Files are looked at again before each
-channel is used, so that renewed certificates serve the next one; a renewal that cannot
-be read is reported, and the last good set stays in use.
+A channel is plaintext without an authority file, unless verification is skipped. A client certificate is used
+when both of its files are set. Files are checked before each use of a channel, so that the next channel uses
+a renewed certificate. A renewal that cannot be read is reported, and the last valid files stay in use.
 """
 
 import asyncio
@@ -24,23 +23,23 @@ from karpool.wire.server_tls import check_authority, check_pair, content, stamp
 log = structlog.get_logger(__name__)
 
 _OPTIONS: tuple[tuple[str, int | str], ...] = (
-    # Retries are ours: they would hide from us which cluster cannot be reached.
+    # We retry ourselves: retries inside gRPC would hide which cluster cannot be reached.
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    # A connection that was cut in between is noticed after half a minute, not after two hours.
+    # A silently broken connection is noticed after half a minute, not after two hours.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.min_reconnect_backoff_ms", 500),
     ("grpc.initial_reconnect_backoff_ms", 500),
     ("grpc.max_reconnect_backoff_ms", 5_000),
-    # One connection for each cluster: certificates of one must not leak into another.
+    # One connection for each cluster: certificates of one must not be used for another.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """Files of the scheduler's side. `authority` None with `skip_verify`: any certificate is accepted."""
+    """The client's TLS files. `authority` None with `skip_verify`: any certificate is accepted."""
 
     authority: Path | None = None
     certificate: Path | None = None
@@ -55,7 +54,7 @@ class ClientTls:
         return stamp(path for path in (self.authority, self.certificate, self.key) if path is not None)
 
     def read(self) -> "ChannelCredentials":
-        """Raises Invalid naming the file."""
+        """Read the files. Raises Invalid naming the file."""
         authority = pair = None
         if self.authority is not None and not self.skip_verify:
             authority = content(self.authority)
@@ -80,10 +79,10 @@ class ChannelCredentials:
 
 
 class ChannelPool:
-    """Opens channels with the newest certificates that can be used."""
+    """Opens channels with the newest valid certificates."""
 
     def __init__(self, tls: ClientTls | None = None) -> None:
-        """Raises Invalid when the files cannot be used now; later that is only reported."""
+        """Read the files. Raises Invalid if they are not valid now; later problems are only reported."""
         self._tls = tls or ClientTls()
         self._stamp: object = None
         self._credentials = ChannelCredentials(None, None)
@@ -93,7 +92,7 @@ class ChannelPool:
             self._credentials = self._tls.read()
 
     def renew(self) -> int:
-        """Look at the files; the number moves when channels are to be opened anew."""
+        """Check the files; the returned number changes when channels must be reopened."""
         if self._tls.is_plaintext:
             return self.generation
         try:
@@ -110,14 +109,17 @@ class ChannelPool:
         return self.generation
 
     async def open(self, address: str) -> grpc.aio.Channel:
-        """Connects in the background. Raises OSError when a certificate is to be looked at and cannot be."""
+        """Open a channel, which connects in the background.
+
+        With skipped verification it fetches the certificate of the server, and raises OSError if that fails.
+        """
         if self._tls.is_plaintext:
             return grpc.aio.insecure_channel(address, options=_OPTIONS)
         if not self._tls.skip_verify:
             credentials = self._credentials.trusting(self._credentials.authority)
             return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
-        # There is no way to tell the library not to verify. So whatever certificate the server
-        # shows is what is trusted, under the name that it carries; it must be within its dates.
+        # The library cannot skip verification. So the certificate that the server presents is trusted, under
+        # its own name; it must be within its validity period.
         shown = await _certificate_of(address)
         credentials = self._credentials.trusting(shown.public_bytes(Encoding.PEM))
         options = (*_OPTIONS, ("grpc.ssl_target_name_override", _name_in(shown)))

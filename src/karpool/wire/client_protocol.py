@@ -1,10 +1,9 @@
-"""From questions to bytes that servers of every generation read, and from their answers to values.
+"""Encodes questions for servers of every version, and decodes their answers.
 
-Servers up to 1.17 read the typed fields, later ones their serialised peers, so both are
-sent. A request is put together from pieces that are encoded once: what one replica
-asks for is the same for all clusters, a promise the same for all questions. Answers
-are read without trust: what is no message raises `Malformed`, and only the number and
-what arrived are taken from the rest.
+Servers up to 1.17 read the typed fields, later ones the serialised fields, so both are sent. A request is
+joined from parts that are encoded once: the requirements of a replica are the same for all clusters, and a
+promise is the same for all questions. Answers are not trusted: bytes that are not a message raise
+`Malformed`, and only known fields are used.
 """
 
 import math
@@ -28,38 +27,38 @@ _ASSUMED_OF_SETS = 4
 
 @dataclass(frozen=True, slots=True)
 class EstimateAnswer:
-    """`arrived` is empty when the server does not say: a Go server, or one without overcommit protection."""
+    """The answer of an estimator. `arrived` is empty for a Go server, or without overcommit protection."""
 
     value: int
     arrived: tuple[ArrivedReplicas, ...] = ()
-    parts: RoomParts | None = None  # None: the server does not say
+    parts: RoomParts | None = None  # None: not reported by the server
 
 
 @dataclass(frozen=True, slots=True)
 class CapacitySummary:
-    """A cluster as sums: thousandths of cpu, whole units of everything else."""
+    """Sums of a cluster: milli-CPU, and whole units of all other resources."""
 
-    allocatable: Mapping[str, int]  # of nodes that are there
+    allocatable: Mapping[str, int]  # of existing nodes
     allocated: Mapping[str, int]
-    potential: Mapping[str, int]  # of nodes that are coming or could be launched, at the very most
+    potential: Mapping[str, int]  # upper bound for nodes that are launching or could be launched
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedQuestion:
-    """A question without its cluster and without promises, encoded; the same for every cluster."""
+    """An encoded question without cluster and promises; it is the same for every cluster."""
 
     for_sets: bool
     body: bytes
 
     def to(self, cluster: str, promises: Iterable[bytes] = ()) -> bytes:
-        """The whole request. `promises` come from `encode_assumed`."""
+        """Return the whole request. `promises` come from `encode_assumed`."""
         number = _ASSUMED_OF_SETS if self.for_sets else _ASSUMED_OF_REPLICAS
         return b"".join(
             (_field(1, cluster.encode()), self.body, *(_field(number, promise) for promise in promises))
         )
 
     def read(self, data: bytes) -> EstimateAnswer:
-        """Raises Malformed."""
+        """Decode the answer. Raises Malformed."""
         if self.for_sets:
             sets = parse(pb.MaxAvailableComponentSetsResponse, data)
             return EstimateAnswer(sets.max_sets, _arrived(sets.arrived), _parts(sets))
@@ -111,7 +110,7 @@ def write_unschedulable(cluster: str, resource: WorkloadReference, threshold_ns:
 
 
 def read_unschedulable(data: bytes) -> int:
-    """Raises Malformed."""
+    """Decode the number of unschedulable replicas. Raises Malformed."""
     return parse(pb.UnschedulableReplicasResponse, data).unschedulable_replicas
 
 
@@ -122,7 +121,7 @@ def _arrived(messages: Iterable[pb.Arrived]) -> tuple[ArrivedReplicas, ...]:
 def _parts(
     answer: pb.MaxAvailableReplicasResponse | pb.MaxAvailableComponentSetsResponse,
 ) -> RoomParts | None:
-    """Without trust: what cannot be is not known."""
+    """Return the parts of an answer; values that are impossible become None."""
     if not answer.HasField("parts"):
         return None
     parts = answer.parts
@@ -206,7 +205,7 @@ def _toleration(toleration: Toleration) -> pb.Toleration:
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    """A length-delimited field; joined fields are the message that has them all."""
+    """Encode a length-delimited field; a message is its joined fields."""
     return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(payload)) + payload
 
 
@@ -220,7 +219,7 @@ def _varint(value: int) -> bytes:
 
 
 def read_summary(data: bytes) -> CapacitySummary:
-    """Raises Malformed, and Invalid for an amount below zero."""
+    """Decode a summary. Raises Malformed, and Invalid for an amount below zero."""
     message = parse(summary_pb2.SummarizeResponse, data)
     amounts = {
         "allocatable": dict(message.allocatable),

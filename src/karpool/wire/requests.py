@@ -1,9 +1,8 @@
-"""What an estimator is asked, as plain values.
+"""Questions to an estimator, as plain values.
 
-Whatever generation of client a request came from, it looks like this; a decoder
-(`server_protocol`), a manifest or a test makes these, and plugins read nothing else. Requests
-and constraints are compiled once, into a `PodShape`; text that cannot be
-understood raises `Invalid` naming the field.
+Requests of every client version become these values. A decoder (`server_protocol`), a manifest or a test
+creates them, and plugins read nothing else. Requests and constraints are compiled once, into a `PodShape`;
+text that cannot be parsed raises `Invalid` naming the field.
 """
 
 from dataclasses import dataclass
@@ -37,9 +36,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AssumedOwner:
-    """An object whose pods, found by their owners, are those of an assumed workload.
+    """The object that owns the pods of an assumed workload.
 
-    `desired`: how many replicas of each component shall run in the end; empty: as many as are assumed.
+    `desired` is the final number of replicas of each component; empty: as many as are assumed.
     """
 
     api_version: str
@@ -50,19 +49,22 @@ class AssumedOwner:
 
 @dataclass(frozen=True, slots=True)
 class AssumedWorkload:
-    """Placed, and not known to run yet. With `workload`, pods that are on nodes already are not deducted."""
+    """A placed workload that may not run yet.
+
+    With `workload`, replicas that already have a node are not counted twice.
+    """
 
     namespace: str
     components: tuple[Component, ...]
     workload: AssumedOwner | None = None
-    waiting: int = 0  # of these, pods that are there and have no node
+    waiting: int = 0  # pods of these replicas that exist and have no node
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivedReplicas:
-    """What there is of an assumed workload: replicas on a node, of each component, and those without one.
+    """Existing pods of an assumed workload: replicas with a node, by component, and pods without one.
 
-    `bound` is empty when nobody can tell whose pods are meant.
+    `bound` is empty if the owner of the pods is not known.
     """
 
     bound: tuple[int, ...] = ()
@@ -71,10 +73,10 @@ class ArrivedReplicas:
 
 @dataclass(frozen=True, slots=True)
 class RoomParts:
-    """What a number is made of: room on nodes that are there, and the rest after a scale-up.
+    """The parts of an estimate: room on existing nodes, and the rest after a scale-up.
 
-    `is_unlimited`: some of the rest comes from pools without limits. The price is that of one replica of
-    the rest; None: not known.
+    `is_unlimited`: some of the rest comes from pools without limits. The price is for one replica of the
+    rest; None if it is not known.
     """
 
     existing: int
@@ -84,7 +86,7 @@ class RoomParts:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasRequest:
-    """How many replicas fit? `requirements` None is not the same as empty ones: see the quota plugin."""
+    """Asks how many replicas fit. `requirements` None differs from empty ones: see the quota plugin."""
 
     cluster: str
     requirements: ReplicaRequirements | None = None
@@ -98,7 +100,7 @@ class ReplicasRequest:
 
 @dataclass(frozen=True, slots=True)
 class ComponentSetsRequest:
-    """How many complete sets of these components fit?"""
+    """Asks how many complete sets of these components fit."""
 
     cluster: str
     components: tuple[Component, ...] = ()
@@ -117,7 +119,7 @@ class WorkloadReference:
 
 @dataclass(frozen=True, slots=True)
 class UnschedulableRequest:
-    """How many replicas of a workload have been without a node for longer than the threshold?"""
+    """Asks how many replicas of a workload have been without a node for longer than the threshold."""
 
     cluster: str
     resource: WorkloadReference | None = None
@@ -126,7 +128,7 @@ class UnschedulableRequest:
 
 EstimateRequest = ReplicasRequest | ComponentSetsRequest
 
-# Names of the gRPC services, as they are on the wire.
+# Names of the gRPC services on the wire.
 ESTIMATOR: str = service_pb2.DESCRIPTOR.services_by_name["Estimator"].full_name
 ROOM_WATCHER: str = room_pb2.DESCRIPTOR.services_by_name["RoomWatcher"].full_name
 ROOMS: str = rooms_pb2.DESCRIPTOR.services_by_name["Rooms"].full_name

@@ -1,10 +1,9 @@
-"""From the bytes of a request to plain values, for every generation of client, and back.
+"""Decodes requests of every client version into plain values, and encodes answers.
 
-Serialised fields (`...Bytes`) win over their typed peers, field by field, as in the
-1.18 server; clients up to 1.17 send only the typed ones. What cannot be read falls
-in three classes, because callers are told differently: `MalformedMessage` is no message at
-all, `MessageTooLarge` is more than an honest client sends, and `Invalid` is a message whose
-content cannot be used. Work and memory are bounded by the budget, not by the sender.
+Serialised fields (`...Bytes`) take precedence over their typed peers, field by field, as in the 1.18 server;
+clients up to 1.17 send only typed fields. There are three errors, because callers get different answers:
+`MalformedMessage` (the bytes are not a message), `MessageTooLarge` (more than an honest client sends), and
+`Invalid` (the content cannot be used). The budget bounds time and memory, whatever the sender sends.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,12 +32,12 @@ from karpool.wire.requests import (
 
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)
-MESSAGE_BYTES_MAX = 4 * 1024 * 1024  # what gRPC servers accept by default, the Go one too
-# A scheduler that assumes 50 workloads a second for five minutes stays well below all three.
-_PARTS_MAX = 200_000  # components, resources, values: whatever costs a few microseconds
-_SELECTORS_MAX = 20_000  # conditions on labels, and tolerations: each is a look at every node
-_SHAPES_MAX = 4_096  # different things to place
-# Of one template. Nobody writes a hundred terms; a thousand conditions take 10 ms to read.
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024  # the default of gRPC servers, including Go's
+# A scheduler that assumes 50 workloads a second for five minutes stays well below all three limits.
+_PARTS_MAX = 200_000  # components, resources, values: all parts that cost a few microseconds
+_SELECTORS_MAX = 20_000  # label conditions and tolerations: each is checked against every node
+_SHAPES_MAX = 4_096  # different pod shapes
+# Per template. Real ones have fewer than a hundred terms; a thousand conditions take 10 ms to read.
 _TERMS_MAX = 1_000
 _VALUES_MAX = 10_000
 
@@ -46,11 +45,11 @@ M = TypeVar("M", bound=Message)
 
 
 class MalformedMessage(ModelError):
-    """The bytes are no message of the expected type."""
+    """The bytes are not a message of the expected type."""
 
 
 class MessageTooLarge(ModelError):
-    """The message asks for more work than an honest client would."""
+    """The message causes more work than one of an honest client."""
 
 
 def read_replicas(data: bytes) -> ReplicasRequest:
@@ -137,7 +136,7 @@ def parse(kind: type[M], data: bytes) -> M:
 
 
 class RequestReader:
-    """Reads the messages of one request, within one budget."""
+    """Reads the messages of one request within one budget."""
 
     def __init__(self) -> None:
         self._parts = self._selectors = 0
@@ -264,7 +263,7 @@ class RequestReader:
 def _check_cost(
     path: str, selector: Mapping[str, str], affinity: pb.NodeSelector | None, claim: pb.NodeClaim
 ) -> None:
-    """Before any of it is read: what one template asks of every node. Raises MessageTooLarge."""
+    """Check how many conditions a template has, before any of it is read. Raises MessageTooLarge."""
     tolerations = max(len(claim.tolerations), len(claim.tolerations_bytes))
     sizes = {"nodeSelector": len(selector), "tolerations": tolerations, "nodeAffinity": 0}
     values = 0
@@ -285,7 +284,10 @@ def _check_cost(
 
 
 def _inner(kind: type[M], data: bytes, path: str) -> M:
-    """A message inside a bytes field; upstream reads it inside a plugin, hence Invalid."""
+    """Decode a message inside a bytes field.
+
+    It raises Invalid, because the Go server reads it inside a plugin.
+    """
     try:
         return kind.FromString(data)
     except DecodeError:

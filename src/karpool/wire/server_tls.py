@@ -1,9 +1,8 @@
-"""Certificates of the gRPC server, read again when their files change, and checks for both sides.
+"""Certificates of the gRPC server, reloaded when their files change, and checks for both sides.
 
-Files are looked at on each new connection, so that a renewed certificate or
-authority is used by the next handshake without a restart. A renewal that cannot
-be used (half written, key of another certificate) is reported, and the last good
-set stays in use.
+Files are checked on each new connection, so that the next handshake uses a renewed certificate or authority
+without a restart. A renewal that is not valid (half written, key of another certificate) is reported, and the
+last valid set stays in use.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """`client_ca` None: clients are not asked for a certificate."""
+    """The server's TLS files. `client_ca` None: clients need no certificate."""
 
     certificate: Path
     key: Path
@@ -33,11 +32,11 @@ class TlsFiles:
         return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
-        """Changes whenever a file, or the link that a mounted secret is, does."""
+        """Return a value that changes with the files, or with the link of a mounted secret."""
         return stamp(self._paths)
 
     def read(self) -> grpc.ServerCertificateConfiguration:
-        """Raises Invalid naming the file."""
+        """Read the files. Raises Invalid naming the file."""
         certificate, key = content(self.certificate), content(self.key)
         check_pair(
             ("--grpc-auth-cert-file", self.certificate, certificate),
@@ -51,8 +50,11 @@ class TlsFiles:
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """Raises Invalid when the files cannot be used now; later that is only reported."""
-    # The stubs forget that a fetcher returns None when there is nothing new.
+    """Return the credentials.
+
+    Raises Invalid if the files are not valid now; later problems are only reported.
+    """
+    # The stubs do not say that a fetcher returns None when nothing has changed.
     fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", _Reload(files).fetch)
     return grpc.dynamic_ssl_server_credentials(
         files.read(), fetch, require_client_authentication=files.client_ca is not None
@@ -62,10 +64,10 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
 class _Reload:
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self._stamp: object = None  # so the first handshake reads once more: nothing is missed in between
+        self._stamp: object = None  # forces a read on the first handshake, so that no change is missed
 
     def fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called on every handshake; None means nothing new. Must not raise."""
+        """Return a changed configuration, or None. Called on every handshake; it must not raise."""
         try:
             stamp = self._files.stamp()
             if stamp == self._stamp:
@@ -79,11 +81,11 @@ class _Reload:
         return renewed
 
 
-Named = tuple[str, Path, bytes]  # the flag, the file it names, and what is in it
+Named = tuple[str, Path, bytes]  # the flag, its file, and the content
 
 
 def stamp(paths: Iterable[Path]) -> tuple[tuple[int, int, int], ...]:
-    """Changes whenever a file, or the link that a mounted secret is, does. Raises OSError."""
+    """Return a value that changes with the files, or with the link of a mounted secret. Raises OSError."""
     stats = [path.stat() for path in paths]
     return tuple((status.st_ino, status.st_mtime_ns, status.st_size) for status in stats)
 
@@ -96,7 +98,7 @@ def content(path: Path) -> bytes:
 
 
 def check_authority(flag: str, path: Path, authority: bytes) -> None:
-    from cryptography import x509  # here: plaintext servers are spared it
+    from cryptography import x509  # imported here, because plaintext servers do not need it
 
     try:
         x509.load_pem_x509_certificates(authority)
@@ -105,7 +107,7 @@ def check_authority(flag: str, path: Path, authority: bytes) -> None:
 
 
 def check_pair(certificate: Named, key: Named) -> None:
-    """Raises Invalid unless the key is that of the certificate."""
+    """Raise Invalid unless the key belongs to the certificate."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
