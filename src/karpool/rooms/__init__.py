@@ -1,5 +1,5 @@
-"""Room that travels: an estimator publishes what a cluster has left, a scheduler keeps copies and counts.
+"""Rooms: an estimator publishes the free capacity of its cluster, and a scheduler counts on its copies.
 
-Both ends use the kernel of `packing`, and what they have in common beside it stands here: quotas, and what
-of a promise has arrived.
+`publisher` is the estimator's side, `copied_rooms` the scheduler's side, `room_change` the messages between
+them. Both sides use the kernel of `packing`. Quotas and arrived promises, which both need too, are here.
 """

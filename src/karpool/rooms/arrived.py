@@ -1,4 +1,4 @@
-"""What of a promise is on nodes already, and what is still to come."""
+"""Splits a promise into replicas that are already on nodes and replicas that are outstanding."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,13 +8,13 @@ from karpool.model.karmada.replica_requirements import Component
 from karpool.wire.requests import ArrivedReplicas, AssumedWorkload
 
 NOT_KNOWN = ArrivedReplicas()
-Pods = tuple[Counter[Requests], int]  # on nodes, by what they ask for; and how many wait for one
-FindPods = Callable[[str, str, str, str], Pods | None]  # of a namespace, API version, kind and name
+# Pods on nodes, by their requests; and the number of pods without a node.
+Pods = tuple[Counter[Requests], int]
+FindPods = Callable[[str, str, str, str], Pods | None]  # takes namespace, API version, kind and name
 
 
 def arrived(find_pods: FindPods, assumed: AssumedWorkload) -> ArrivedReplicas:
-    """How many replicas of each component are on a node; empty when it does not say whose they are, or
-    nobody knows."""
+    """Return how many replicas of each component are on a node; empty if that is not known."""
     workload = assumed.workload
     if workload is None or not assumed.components:
         return NOT_KNOWN
@@ -26,18 +26,18 @@ def arrived(find_pods: FindPods, assumed: AssumedWorkload) -> ArrivedReplicas:
     counts = [
         _take(component, limit, bound) for component, limit in zip(assumed.components, desired, strict=True)
     ]
-    # A pod may ask for more than its template: admission adds sidecars and defaults.
+    # A pod may request more than its template: admission adds sidecars and defaults.
     rest = bound.total()
     for index, limit in enumerate(desired):
         more = min(limit - counts[index], rest)
         counts[index] += more
         rest -= more
-    counts[-1] += rest  # a workload that is still shrinking has more than it shall have
+    counts[-1] += rest  # a workload that is scaling down has more pods than desired
     return ArrivedReplicas(tuple(counts), waiting)
 
 
 def desired_of(assumed: AssumedWorkload) -> list[int]:
-    """What each component shall have in the end: never less than what of it is promised."""
+    """Return the desired replicas of each component: never fewer than are promised."""
     told = assumed.workload.desired if assumed.workload else ()
     return [
         max(component.replicas, told[index] if index < len(told) else 0)
@@ -46,7 +46,7 @@ def desired_of(assumed: AssumedWorkload) -> list[int]:
 
 
 def outstanding(assumed: AssumedWorkload, on_nodes: ArrivedReplicas) -> AssumedWorkload:
-    """The same promise without the replicas that are on a node already, and with those that wait for one."""
+    """Return the promise without replicas that are on a node, and with the number of pods without one."""
     if not on_nodes.bound:
         return assumed
     components = tuple(
@@ -59,7 +59,7 @@ def outstanding(assumed: AssumedWorkload, on_nodes: ArrivedReplicas) -> AssumedW
 
 
 def _take(component: Component, limit: int, bound: Counter[Requests]) -> int:
-    """Take the pods that ask for exactly what the component does, up to as many as it shall have."""
+    """Take at most `limit` pods with exactly the component's requests; return how many were taken."""
     requests = component.shape.requests
     taken = min(limit, bound[requests])
     bound[requests] -= taken

@@ -1,7 +1,7 @@
-"""Rows of the copies, as the kernel reads them: those of one cluster, or of all at once.
+"""Rooms over the copied columns, for the kernel: the rows of one cluster, or of all clusters.
 
-The columns are written in place as changes arrive. So a room is for use at once, and never across a wait;
-the node table, which remembers masks, is made anew whenever more than amounts has changed.
+Changes are written into the columns in place. So a room is valid only until the next await. The node table
+caches masks; it is rebuilt whenever more than amounts change.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -25,7 +25,7 @@ _NO_ROWS: Int64s = np.zeros(0, dtype=np.int64)
 
 @dataclass
 class TextColumn:
-    """One text of every row as a code: a label, or the name; -1 for none."""
+    """One text per row, such as a label or the name, as a code; -1 for none."""
 
     codes: Int32s
     values: list[str] = field(default_factory=list)
@@ -41,8 +41,10 @@ class TextColumn:
 
 @dataclass
 class CopiedColumns:
-    """Of all clusters, one segment of rows after the other. `free` has pod slots, too (`PODS`); `left` is
-    the same less what is promised. A row that is nobody's has no slots."""
+    """The columns of all clusters, one segment of rows per cluster.
+
+    `free` includes pod slots (`PODS`); `left` is `free` minus promises. An unused row has no slots.
+    """
 
     size: int
     free: dict[str, Int64s]
@@ -53,10 +55,10 @@ class CopiedColumns:
 
 
 class CopiedNodes(NodeTable):
-    memo_limit = 64  # masks of all clusters are large, and of one cluster there are as many tables
+    memo_limit = 64  # masks over all clusters are large, and there is one table per cluster as well
 
     def __init__(self, columns: CopiedColumns, rows: slice, zone_order: ZoneOrder | None = None) -> None:
-        """`zone_order` None: of many clusters, whose nodes have no order in common."""
+        """Create a table; `zone_order` None is for many clusters, whose nodes have no common order."""
         super().__init__()
         self.n = rows.stop - rows.start
         self._columns, self._slice, self._zone_order = columns, rows, zone_order
@@ -113,7 +115,7 @@ class CopiedNodes(NodeTable):
 
 
 class CopiedRoom(Room):
-    """What is left of each node, promises taken off."""
+    """The free capacity of each node, minus promises."""
 
     def __init__(self, columns: CopiedColumns, rows: slice, nodes: CopiedNodes) -> None:
         super().__init__(0, nodes, ShapeTable(), {})

@@ -1,9 +1,9 @@
-"""The scheduler's end: copies of the rooms of many clusters, and what they answer.
+"""The scheduler's side: copies of the rooms of many clusters, and answers from them.
 
-All copies stand in the same columns, so that one pass of the kernel answers for all clusters. What is
-promised is put in its place on the copy, first fit, as the estimator itself would: answers are those that
-it would give at the instant of its last change. A change that does not fit to what is held is refused, and
-the copy is dropped: an answer is then asked for, never guessed.
+All copies share the same columns, so that one pass of the kernel answers for all clusters. Promises are
+placed on the copy by first fit, as the estimator does; so an answer is what the estimator would say as of its
+last change. A change that does not match the copy is refused and the copy is dropped: the scheduler then asks
+the estimator and never guesses.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,9 +43,9 @@ from karpool.rooms.room_change import (
 from karpool.wire.proto import rooms_pb2 as pb
 from karpool.wire.requests import AssumedWorkload, ComponentSetsRequest, EstimateRequest, RoomParts
 
-_SPARE = 16  # rows that a cluster may grow by before it is moved, beside a quarter of its size
-_TEXT_SLACK = 4_096  # texts that no cluster has any more
-# Counting everywhere in one pass is cheaper than cluster by cluster from a part of all rows on.
+_SPARE = 16  # rows by which a cluster may grow before it is moved, plus a quarter of its size
+_TEXT_SLACK = 4_096  # unused texts that are tolerated
+# From this share of all rows on, one pass over all clusters is cheaper than a pass per cluster.
 _SHARE_FOR_ONE_PASS = 0.2
 
 
@@ -67,13 +67,14 @@ class CopiedCluster:
     nodes: int = 0
     zones: Int32s = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
     arrivals: Int64s = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    codes: dict[ColumnId, Int32s] = field(default_factory=dict)  # from its codes to ours
+    # The publisher's codes -> codes of our columns.
+    codes: dict[ColumnId, Int32s] = field(default_factory=dict)
     resources: set[str] = field(default_factory=set)
     quotas: dict[str, tuple[QuotaHeadroom, ...]] = field(default_factory=dict)
     workloads: dict[WorkloadKey, PodsOfWorkload] = field(default_factory=dict)
-    assumed: tuple[AssumedWorkload, ...] = ()  # what is in its place on the copy
+    assumed: tuple[AssumedWorkload, ...] = ()  # promises that are placed on the copy
     room: CopiedRoom | None = None
-    changes: int = 0  # how often it was written
+    changes: int = 0  # number of writes
 
     @property
     def rows(self) -> slice:
@@ -87,7 +88,7 @@ class CopiedCluster:
         return self.quotas.get(namespace, ()) if self.rules.counts_quotas else ()
 
     def pods_of(self, namespace: str, api_version: str, kind: str, name: str) -> PodsOfWorkload | None:
-        """None when it does not say whose pods are whose, or was not asked in time."""
+        """Return the pods of a workload; None if the publisher does not report them (yet)."""
         return self.workloads.get((namespace, api_version, kind, name))
 
 
@@ -95,8 +96,9 @@ class CopiedRooms:
     def __init__(self) -> None:
         self._clusters: dict[str, CopiedCluster] = {}
         self._columns = _empty_columns(0)
-        self._used = 0  # rows that were given out
-        self._whole: tuple[CopiedRoom, list[str], Int64s] | None = None  # clusters by row, and their starts
+        self._used = 0  # rows in use
+        # Room over all clusters, cluster names by row, and their first rows.
+        self._whole: tuple[CopiedRoom, list[str], Int64s] | None = None
 
     def get(self, cluster: str) -> CopiedCluster | None:
         return self._clusters.get(cluster)
@@ -104,7 +106,7 @@ class CopiedRooms:
     # Keeping
 
     def apply(self, change: RoomChange) -> CopiedCluster:
-        """Raises RoomChangeRefused, and then holds no copy of the cluster."""
+        """Apply a change. Raises RoomChangeRefused and drops the copy of the cluster."""
         try:
             return self._apply(change)
         except RoomChangeRefused:
@@ -177,7 +179,7 @@ class CopiedRooms:
         elif column == TAINTS:
             self._columns.taint_codes[copy.start + rows] = copy.codes[TAINTS][values]
         elif kind in (pb.LABEL, pb.NAME):
-            # Index -1, no text at all, stands at the end.
+            # Index -1 (no text) is the last entry.
             translated = np.append(copy.codes.get(column, _NO_CODES), np.int32(-1))
             self._text_column(column).codes[copy.start + rows] = translated[values]
         else:
@@ -201,7 +203,7 @@ class CopiedRooms:
         return checksum(columns, copy.nodes)
 
     def _restore(self, copy: CopiedCluster) -> None:
-        """As if nothing were promised there."""
+        """Remove all promises from the copy."""
         for resource in copy.resources:
             self._columns.left[resource][copy.rows] = self._columns.free[resource][copy.rows]
         copy.assumed = ()
@@ -209,7 +211,7 @@ class CopiedRooms:
     # Rows
 
     def _fit_rows(self, copy: CopiedCluster, nodes: int) -> None:
-        """Make the copy have so many rows; new ones hold what they hold when nothing is said of them."""
+        """Resize the copy to `nodes` rows; new rows have default values."""
         before = copy.nodes
         if nodes > copy.capacity:
             self._move(copy, nodes)
@@ -225,7 +227,7 @@ class CopiedRooms:
         copy.room, self._whole = None, None
 
     def _move(self, copy: CopiedCluster, nodes: int) -> None:
-        """To the end, with space to grow; everybody moves up when the columns are full."""
+        """Move the copy to the end, with space to grow; repack all copies when the columns are full."""
         capacity = nodes + nodes // 4 + _SPARE
         if self._used + capacity > self._columns.size:
             self._repack(copy, capacity)
@@ -261,13 +263,13 @@ class CopiedRooms:
         self._forget_texts()
 
     def _forget_texts(self) -> None:
-        """Drop texts that no cluster has any more, where they are most."""
+        """Drop texts that no cluster uses, in columns where most are unused."""
         for column, texts in self._columns.texts.items():
             held = [copy.codes[column] for copy in self._clusters.values() if column in copy.codes]
             used = np.unique(np.concatenate(held)) if held else _NO_CODES
             if len(texts.values) <= 2 * len(used) + _TEXT_SLACK:
                 continue
-            ours = np.full(len(texts.values) + 1, -1, dtype=np.int32)  # from codes to codes; -1 stays
+            ours = np.full(len(texts.values) + 1, -1, dtype=np.int32)  # old codes -> new codes; -1 stays
             ours[used] = np.arange(len(used), dtype=np.int32)
             values = [texts.values[code] for code in used.tolist()]
             code_of = {value: code for code, value in enumerate(values)}
@@ -301,13 +303,13 @@ class CopiedRooms:
             columns.left[resource] = np.zeros(columns.size, dtype=np.int64)
             self._whole = None
             for copy in self._clusters.values():
-                copy.room = None  # it has read that nobody offers this
+                copy.room = None  # its cached room does not know the resource
         return columns.free[resource]
 
     # Answering
 
     def assume(self, cluster: str, workloads: Sequence[AssumedWorkload]) -> None:
-        """Put what is promised in its place. Cheap when only more was promised since the last time."""
+        """Place promises on the copy. It is cheap if promises were only added since the last call."""
         copy = self._clusters[cluster]
         asked = tuple(workloads)
         if copy.assumed == asked:
@@ -326,7 +328,7 @@ class CopiedRooms:
         copy.assumed = asked
 
     def answers(self, request: EstimateRequest, clusters: Sequence[str]) -> dict[str, RoomAnswer]:
-        """What the estimators of clusters that are held would say; what is promised is as last assumed."""
+        """Return what the estimators of the clusters would answer, with the promises of the last `assume`."""
         copies = [self._clusters[cluster] for cluster in clusters]
         if isinstance(request, ComponentSetsRequest):
             return {copy.name: self._sets(request, copy) for copy in copies}
@@ -392,7 +394,7 @@ def _empty_columns(size: int) -> CopiedColumns:
 
 
 def _columns_of(columns: CopiedColumns) -> list[Values]:
-    """In one order."""
+    """Return all columns in a fixed order."""
     texts = (texts.codes for texts in columns.texts.values())
     return [*columns.free.values(), *columns.left.values(), *texts, columns.taint_codes]
 
@@ -405,7 +407,7 @@ def _resized(values: Values, nodes: int) -> Values:
 
 
 def _check_codes(copy: CopiedCluster, change: RoomChange) -> None:
-    """Every code must stand for something that was told."""
+    """Check that every code refers to a text that was sent."""
     for column, parts in change.columns.items():
         if column[0] in (pb.LABEL, pb.NAME, pb.TAINTS):
             size = len(copy.codes.get(column, ()))

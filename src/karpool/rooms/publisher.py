@@ -1,9 +1,9 @@
-"""The estimator's end: the room of one cluster as columns, and what has changed of it since.
+"""The estimator's side: the room of one cluster as columns, and the changes since the state of a caller.
 
-A state is published when somebody looks and something has changed; what a caller holds is compared with
-it, column by column. So a caller that is slow gets fewer and larger changes, and nobody's backlog grows.
-Texts are numbered in the order in which they appear; numbers are never given twice within an epoch, and
-an epoch ends when most of its texts are of nodes that have gone.
+A state is published when a caller reads and something has changed. It is compared with the caller's state,
+column by column. So a slow caller gets fewer and larger changes, and no backlog grows. Texts are numbered in
+order of appearance. A number is never reused within an epoch, and an epoch ends when most of its texts belong
+to deleted nodes.
 """
 
 import secrets
@@ -41,10 +41,10 @@ from karpool.rooms.room_change import (
 )
 from karpool.wire.proto import rooms_pb2 as pb
 
-PART_BYTES = 512 * 1024  # gRPC takes 4 MiB at once; smaller parts let questions in between
+PART_BYTES = 512 * 1024  # gRPC allows 4 MiB per message; smaller parts let other requests pass in between
 _ROWS_AT_ONCE = 32 * 1024
 _STRINGS_AT_ONCE = 2_000
-_SLACK = 1_024  # texts of nodes that have gone, beside as many as there are nodes
+_SLACK = 1_024  # unused texts that are tolerated, in addition to the number of nodes
 
 Quotas = Mapping[str, Sequence[QuotaHeadroom]]
 
@@ -55,18 +55,18 @@ class PublishedRoom:
     sequence: int
     nodes: int
     columns: Mapping[ColumnId, Values]
-    strings: Mapping[ColumnId, int]  # how many there were
+    strings: Mapping[ColumnId, int]  # number of texts
     taint_sets: int
     quotas: Quotas
 
 
 class TooLarge(Exception):
-    """More than a caller would take."""
+    """The room is larger than a caller accepts."""
 
 
 @dataclass
 class _NodeColumns:
-    """What is said of nodes apart from their room, as of one node table."""
+    """Columns of nodes other than their free capacity, from one node table."""
 
     table: NodeTable | None = None
     names: Sequence[str] = ()
@@ -75,7 +75,7 @@ class _NodeColumns:
 
 
 class RoomPublisher:
-    """`rules` say how answers are made of the room."""
+    """Publishes the room of one cluster; `rules` say how answers are computed from it."""
 
     def __init__(self, rules: pb.RoomRules) -> None:
         self.rules = rules
@@ -85,7 +85,7 @@ class RoomPublisher:
         self._begin_epoch()
 
     def publish(self, snapshot: Snapshot) -> PublishedRoom:
-        """The state to send; the same one until something changes. Raises TooLarge."""
+        """Return the current state; it is the same object until something changes. Raises TooLarge."""
         quotas: Quotas = snapshot.facts.quotas if Aspect.QUOTAS in snapshot.facts.aspects else {}
         latest, room = self._latest, snapshot.room
         if latest is not None and self._room is room and latest.quotas is quotas:
@@ -113,7 +113,7 @@ class RoomPublisher:
         after: PublishedRoom,
         workloads: Mapping[WorkloadKey, PodsOfWorkload],
     ) -> Iterator[pb.RoomPatch]:
-        """What leads from one state to another; `before` None or of another epoch: everything."""
+        """Yield the patches from one state to another; all of it if `before` is None or of another epoch."""
         if before is not None and before.epoch != after.epoch:
             before = None
         patch: pb.RoomPatch | None = None
@@ -147,7 +147,7 @@ class RoomPublisher:
         after: PublishedRoom,
         workloads: Mapping[WorkloadKey, PodsOfWorkload],
     ) -> Iterator[tuple["_Piece", int]]:
-        """With what each costs in bytes, about."""
+        """Yield the parts of a patch, each with its approximate size in bytes."""
         known_sets = 0 if before is None else before.taint_sets
         for taints in self._taint_sets[known_sets : after.taint_sets]:
             yield taint_set_message(taints), 100 * len(taints)
@@ -187,7 +187,7 @@ class RoomPublisher:
                 message.rows = chosen.astype("<i4").tobytes()
             yield message, len(message.values) + len(message.rows)
 
-    # What nodes are called, and where they are
+    # Names and labels of nodes
 
     def _begin_epoch(self) -> None:
         self.epoch = secrets.randbits(63) + 1
@@ -220,7 +220,7 @@ class RoomPublisher:
     def _recoded(
         self, old: _NodeColumns, names: Sequence[str], labels: Sequence[Labels], changed: Sequence[int]
     ) -> dict[ColumnId, Values]:
-        """Names and labels as codes: those of before, with the rows that changed written anew."""
+        """Return names and labels as codes: the old ones, with the changed rows replaced."""
         nodes = len(names)
         columns: dict[ColumnId, Values] = {
             column: _resized(values, nodes)

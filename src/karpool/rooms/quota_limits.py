@@ -1,7 +1,7 @@
-"""How much ResourceQuotas still admit, promises taken off.
+"""How many replicas ResourceQuotas still admit, after promises.
 
-Different from Karmada on purpose: an over-used quota admits nothing (there it may answer -1, which
-callers ignore), and a request without a namespace is not held against the quotas of all namespaces.
+This differs from Karmada on purpose: an over-used quota admits nothing (in Karmada the answer may be -1,
+which callers ignore), and a request without a namespace is not checked against the quotas of all namespaces.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,8 +11,8 @@ from karpool.model.kubernetes.resource_quota import Matching, QuotaHeadroom, is_
 from karpool.wire.requests import AssumedWorkload, ComponentSetsRequest, ReplicasRequest
 from karpool.wire.server_protocol import INT32_MAX
 
-UNLIMITED = INT32_MAX  # no quota minds
-FindQuotas = Callable[[str], Sequence[QuotaHeadroom]]  # of a namespace
+UNLIMITED = INT32_MAX  # no quota limits the request
+FindQuotas = Callable[[str], Sequence[QuotaHeadroom]]  # takes a namespace
 
 
 def replicas_admitted(
@@ -54,7 +54,7 @@ def _concerns(quota: QuotaHeadroom, component: Component, matching: Matching) ->
 def _taken(
     quota: QuotaHeadroom, assumed: Sequence[AssumedWorkload], namespace: str, matching: Matching
 ) -> Mapping[str, int]:
-    """What promises in the namespace take of a quota that has not counted their pods yet."""
+    """Return what promises in the namespace use of a quota that has not counted their pods yet."""
     return _total(
         component
         for workload in assumed
@@ -65,8 +65,10 @@ def _taken(
 
 
 def _without_pods(workload: AssumedWorkload) -> Iterable[Component]:
-    """Replicas that are no pods yet: a quota has counted those that wait for a node. Of several components
-    nobody says whose pods wait."""
+    """Return replicas that have no pods yet: the quota has already counted pods without a node.
+
+    With several components it is not known to which of them those pods belong.
+    """
     if len(workload.components) != 1 or not workload.waiting:
         return workload.components
     (component,) = workload.components
@@ -85,7 +87,7 @@ def _total(components: Iterable[Component]) -> dict[str, int]:
 
 
 def _admits(quota: QuotaHeadroom, requests: Mapping[str, int], taken: Mapping[str, int]) -> int:
-    """How many times `wanted` fits into what is left; UNLIMITED when the quota does not mind."""
+    """Return how many times `requests` fit into the rest of the quota; UNLIMITED without a limit."""
     free = {name: units - taken.get(name, 0) for name, units in quota.free.items()}
     if any(free[name] < 0 < taken.get(name, 0) for name in free):
         return 0

@@ -1,8 +1,8 @@
-"""One change of a cluster's room on its way: what it says, how it is checked, and what bounds it.
+"""Changes of a room on the wire: their content, checks and limits.
 
-A change leads from one state of the columns to the next and comes in one part or several; nothing of it
-counts before the last part is there. What is read was sent by another process: every number is looked at
-before it is used, and whatever cannot be raises `RoomChangeRefused`.
+A change leads from one state of the columns to the next and has one or more parts; it is applied after the
+last part. It comes from another process: every number is checked before use, and an impossible one raises
+`RoomChangeRefused`.
 """
 
 from collections import Counter
@@ -25,12 +25,12 @@ NODES_MAX = 200_000
 COLUMNS_MAX = 1_024  # resources and labels of one cluster
 STRING_MAX = 512  # a label's value has 63 characters at most, a node's name 253
 TAINT_SETS_MAX = 50_000
-TAINTS_MAX = 100  # of one node
+TAINTS_MAX = 100  # per node
 NAMESPACES_MAX = 100_000
-QUOTAS_MAX = 1_000  # of one namespace
-DIGITS_MAX = 40  # of what is left of a quota
+QUOTAS_MAX = 1_000  # per namespace
+DIGITS_MAX = 40  # of the rest of a quota
 WORKLOADS_MAX = 50_000  # that one caller follows in one cluster
-PARTS_MAX = 512  # of half a MiB each
+PARTS_MAX = 512  # of 512 KiB each
 
 ColumnId = tuple[pb.ColumnKind, str]  # kind and key
 SLOTS: ColumnId = (pb.SLOTS, "")
@@ -48,7 +48,7 @@ _SINGLE = (SLOTS, NAME, TAINTS, ZONE, ARRIVAL)
 
 
 class RoomChangeRefused(Exception):
-    """What was received cannot be a change of this room."""
+    """The received message is not a valid change of this room."""
 
 
 def width_of(column: ColumnId) -> npt.DTypeLike:
@@ -56,7 +56,7 @@ def width_of(column: ColumnId) -> npt.DTypeLike:
 
 
 def absent_of(column: ColumnId) -> int:
-    """What a row holds that nothing was said of."""
+    """Return the default value of a column."""
     return -1 if column[0] in (pb.LABEL, pb.NAME) else 0
 
 
@@ -68,7 +68,7 @@ class ColumnChange:
 
 @dataclass
 class RoomChange:
-    """`base` 0: the whole, whatever was known before."""
+    """A change; `base` 0 means that it contains the whole room."""
 
     cluster: str
     epoch: int
@@ -86,7 +86,7 @@ class RoomChange:
 
     @property
     def changes_nodes(self) -> bool:
-        """Whether more than amounts are different."""
+        """Whether more than amounts changes."""
         return (
             not self.base
             or bool(self.dropped)
@@ -95,14 +95,17 @@ class RoomChange:
 
 
 class RoomChangeReader:
-    """Puts the parts of the changes of one cluster together."""
+    """Assembles the parts of the changes of one cluster."""
 
     def __init__(self) -> None:
         self._parts = 0
         self._change: RoomChange | None = None
 
     def read(self, patch: pb.RoomPatch) -> RoomChange | None:
-        """The change that this part completes; None while some are missing. Raises RoomChangeRefused."""
+        """Return the change that this part completes; None while parts are missing.
+
+        Raises RoomChangeRefused.
+        """
         change = self._change
         if change is None:
             change = self._change = self._begin(patch)
@@ -252,11 +255,11 @@ def taint_set_message(taints: Iterable[Taint]) -> pb.RoomTaintSet:
     )
 
 
-# What both ends work out
+# Computed by both sides
 
 
 def checksum(columns: Mapping[ColumnId, Values], nodes: int) -> int:
-    """Of the amounts and ranks: a copy that has gone astray is noticed with the next change."""
+    """Return a checksum of amounts and ranks, so that a wrong copy is noticed with the next change."""
     weights = _weights(nodes)
     total = 0
     for (kind, key), values in columns.items():
@@ -270,14 +273,14 @@ _WEIGHTS: list[npt.NDArray[np.uint64]] = [np.arange(1, 2, 2, dtype=np.uint64)]
 
 
 def _weights(nodes: int) -> npt.NDArray[np.uint64]:
-    """1, 3, 5, ...: odd, so that no bit of a value is lost, and different, so that rows do not swap."""
+    """Return 1, 3, 5, ...: odd, so that no bit is lost; different, so that swapped rows are noticed."""
     if len(_WEIGHTS[0]) < nodes:
         _WEIGHTS[0] = np.arange(1, 4 * nodes + 1, 2, dtype=np.uint64)
     return _WEIGHTS[0][:nodes]
 
 
 def differing(before: Values | None, after: Values, absent: int) -> Sequence[int] | Int64s:
-    """Rows of `after` that hold something else than before."""
+    """Return the rows of `after` that differ from `before`."""
     if before is None:
         return np.flatnonzero(after != absent)
     common = min(len(before), len(after))
