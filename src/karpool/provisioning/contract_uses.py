@@ -1,7 +1,7 @@
-"""What clusters under one contract write for each other: a ConfigMap each, in a place that all of them reach.
+"""What clusters under one contract publish for each other: one ConfigMap each, in a shared namespace.
 
-Consolidators write them; whoever prices nodes reads them where the contract says (`sharedIn`). What is older
-than five minutes does not count: nobody knows then what that cluster uses.
+Consolidators write them; components that price nodes read them where the contract says (`sharedIn`). An entry
+older than five minutes is ignored, because the use of that cluster is then unknown.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ log = structlog.get_logger(__name__)
 LABEL = "contracts.karpool.dev/use"
 PREFIX = "karpool-contract-use-"
 KEY = "use"
-FRESH_SECONDS = 300.0  # a controller that starts anew is back by then
-SKEW_SECONDS = 60.0  # of clocks
+FRESH_SECONDS = 300.0  # longer than the restart of a controller
+SKEW_SECONDS = 60.0  # clock skew
 _BYTES_MAX = 900_000
-# Controllers write when something changes, and every minute.
+# Controllers write after each change, and every minute.
 _ASK_AGAIN_SECONDS = 15.0
 
-UsesOfOthers = dict[str, tuple[float, ClusterUse]]  # by cluster, and when it was written
+UsesOfOthers = dict[str, tuple[float, ClusterUse]]  # by cluster, with the time of writing
 
 
 class WrittenUse(Wire, frozen=True):
@@ -46,14 +46,14 @@ class WrittenUse(Wire, frozen=True):
 
 
 def connected(place: MeetingPlace, clock: Clock, user_agent: str) -> Client:
-    """Raises ConfigError."""
+    """Return a client for the shared namespace. Raises ConfigError."""
     config = kubeconfig.load(Path(place.kubeconfig) if place.kubeconfig else None, context=place.context)
     transport = HttpTransport(config, clock)
     return Client(transport, clock, name=config.name, user_agent=user_agent, timeout=TIMEOUT_SECONDS)
 
 
 async def list_uses(client: Client, namespace: str) -> UsesOfOthers:
-    """Raises KubeError. What cannot be read is said, and left out."""
+    """List the uses of all clusters. Raises KubeError. Unreadable entries are logged and skipped."""
     selection = ListOptions(namespace, label_selector=LABEL)
     return _read_uses((await client.list(CONFIGMAPS, selection, into=ConfigMap)).items)
 
@@ -63,13 +63,13 @@ def fresh(uses: UsesOfOthers, now: float) -> dict[str, ClusterUse]:
 
 
 def use_asker() -> AskUses:
-    """One for all clusters of a process."""
+    """Return a function that reads the uses; one for all clusters of a process."""
     time = RealClock()
     answers: dict[MeetingPlace, LatestAnswer[UsesOfOthers]] = {}
 
     def ask(place: MeetingPlace) -> HeardUses:
         if place not in answers:
-            answers.clear()  # the contract was written anew
+            answers.clear()  # the contract has changed
             answers[place] = LatestAnswer(lambda: _ask(place, time), time, every_seconds=_ASK_AGAIN_SECONDS)
         uses = answers[place].within(FRESH_SECONDS)
         if uses is None:
@@ -109,7 +109,7 @@ def _read_uses(maps: Iterable[ConfigMap]) -> UsesOfOthers:
 
 
 def read_use(config_map: ConfigMap) -> tuple[str, float, ClusterUse]:
-    """The cluster, when it wrote, and what it has. Raises Invalid."""
+    """Return the cluster, the time of writing, and its use. Raises Invalid."""
     text = (config_map.data or {}).get(KEY, "")
     if not text or len(text) > _BYTES_MAX:
         raise Invalid(f"data.{KEY}", len(text), f"must be there, and have at most {_BYTES_MAX} bytes")

@@ -1,4 +1,4 @@
-"""What drivers publish on nodes to be, as a file says it: ResourceSlices, each labelled with a type."""
+"""Reads from a file what drivers publish on new nodes: ResourceSlices, labelled with an instance type."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ DeviceShapes = Mapping[str, Sequence[DeviceSlice]]  # by instance type
 
 
 def device_shapes_of(path: Path | None) -> DeviceShapes:
-    """Nothing without a file. Raises Invalid, naming the file and the slice."""
+    """Read the slices; empty without a file. Raises Invalid, which names the file and the slice."""
     if path is None:
         return {}
     shapes: dict[str, list[DeviceSlice]] = {}

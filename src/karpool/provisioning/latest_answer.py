@@ -1,7 +1,7 @@
-"""Something that others know, asked for beside the process, again and again.
+"""Polls an external source in a background thread.
 
-Whoever needs it takes the latest answer at once; only the first is waited for, so that a command that ends
-after one look has it. What cannot be had is a reason.
+Callers get the latest answer at once; only the first answer is waited for, so that a one-shot command has it.
+A failure is kept as a reason.
 """
 
 import http.client
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class LatestAnswer(Generic[T]):
-    """`failure` says why there is no newer answer."""
+    """The latest answer of a source. `failure` says why there is no newer answer."""
 
     def __init__(self, ask: Callable[[], T], clock: Clock, *, every_seconds: float) -> None:
-        """`ask` raises what a network or an answer may raise, and gives up by itself."""
+        """`ask` may raise network and parse errors, and must time out by itself."""
         self._ask, self._clock, self._every = ask, clock, every_seconds
         self._asked: float | None = None
         self._answered: float | None = None
@@ -30,7 +30,7 @@ class LatestAnswer(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def within(self, seconds: float) -> T | None:
-        """The latest answer; None when that is older."""
+        """Return the latest answer; None if it is older than this."""
         now = self._clock.monotonic()
         is_idle = self._thread is None or not self._thread.is_alive()
         if is_idle and (self._asked is None or now - self._asked >= self._every):
@@ -48,6 +48,6 @@ class LatestAnswer(Generic[T]):
         except (OSError, http.client.HTTPException, KubeError, ConfigError, Invalid) as error:
             self.failure = str(error)[:300] or type(error).__name__
             return
-        if answer != self._answer:  # whoever compares by identity sees news only
+        if answer != self._answer:  # keeps the identity of an equal answer for callers
             self._answer = answer
         self._answered = self._clock.monotonic()

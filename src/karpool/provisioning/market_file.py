@@ -1,4 +1,4 @@
-"""What can be bought, as files say it or as is shipped."""
+"""The market, read from files or from the shipped catalogue."""
 
 from dataclasses import replace
 from functools import partial
@@ -29,8 +29,10 @@ def market_of(
     fallback_region: str = "",
     contract_cluster: str | None = "",
 ) -> Market:
-    """What a catalogue file sells; without one, what is shipped; at the prices of a contract, if there is
-    one. `contract_cluster` as for `contracted_prices`. Raises Invalid, naming the file."""
+    """Return the market of a catalogue file, or the shipped one, at the prices of a contract if there is one.
+
+    `contract_cluster` is as for `contracted_prices`. Raises Invalid, which names the file.
+    """
     contracted = contracted_prices(contract, contract_cluster) if isinstance(contract, Path) else contract
     if catalogue is None:
         return Market(region=region, fallback_region=fallback_region, contract=contracted)
@@ -46,10 +48,13 @@ def market_of(
 
 
 def contracted_prices(path: Path, name: str | None = "", *, hears: bool = True) -> ContractedPrices:
-    """As a file says, also when it is written anew. `name` is what it calls this cluster; None for whoever
-    must not act on what others say, since they do not hear of it. Without `hears`, somebody else listens to
-    the others. Raises Invalid, naming the file."""
-    reader = contract_reader(path)  # first, so that no change is missed
+    """Return the prices of a contract file, and follow changes of the file.
+
+    `name` is the name of this cluster in the contract; None for a component that does not publish its own use
+    and so must not act on the uses of others. `hears=False`: another component reads the uses of the others.
+    Raises Invalid, which names the file.
+    """
+    reader = contract_reader(path)  # before the contract is read, so that no change is missed
     contract = contract_of(path)
     if name and contract.shared_by and name not in contract.shared_by:
         reason = f"is none of those that share {path}: {', '.join(sorted(contract.shared_by))}"
@@ -61,12 +66,12 @@ def contracted_prices(path: Path, name: str | None = "", *, hears: bool = True) 
 
 
 def shared_contract(path: Path) -> SharedContract:
-    """One for all clusters of a process. Raises Invalid, naming the file."""
+    """Return the contract that all clusters of a process share. Raises Invalid, which names the file."""
     return SharedContract(contract_of(path), partial(contract_reader, path), price_asker(), use_asker())
 
 
 def contract_reader(path: Path) -> ReadAgain:
-    """Tells what a file says once it has changed. While it cannot be read, the contract before holds."""
+    """Return a function that returns the contract if it changed; an unreadable file keeps the last one."""
     stamp = _stamp(path)
 
     def read_again() -> Contract | None:
@@ -86,7 +91,7 @@ def contract_reader(path: Path) -> ReadAgain:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Another one whenever the file was written: a ConfigMap is put in place of the one before."""
+    """Return a value that changes with the file; a ConfigMap update replaces the file."""
     try:
         status = path.stat()
     except OSError:
@@ -95,7 +100,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 def contract_of(path: Path) -> Contract:
-    """Raises Invalid, naming the file."""
+    """Read a contract. Raises Invalid, which names the file."""
     try:
         contract = read_contract(read_bounded(path, SIZE_LIMIT))
         place = contract.shared_in

@@ -1,10 +1,9 @@
-"""Asking for nodes, as a value: who wants them, what must fit, and where it may come from.
+"""A request for nodes as a value: who needs them, what must fit, and which nodes are acceptable.
 
-An `NodeRequest` is one attempt (`epoch`) of one request. Every unit of it is what must fit on
-one node together; an autoscaler may put several units on a node. The ladder says what
-to try, in order; which rung is tried now is the caller's choice (`candidates`), so that
-it can be written down before anything is done. Everything made for an ask is named
-after (request, epoch, index) alone: asking twice is asking once.
+A `NodeRequest` is one attempt (`epoch`) of one request. Each of its units must fit on one node; an autoscaler
+may put several units on a node. The ladder lists what to try, in order. The caller chooses the current rung
+(`candidates`), so that it can be recorded before anything is created. All objects of a request are named
+after (request, epoch, index) alone, so that requests are idempotent.
 """
 
 from collections.abc import Mapping
@@ -22,11 +21,11 @@ from karpool.model.resources import show
 from karpool.model.taints import Toleration
 from karpool.provisioning.names import digest
 
-UNITS_MAX = 1000  # of one ask; more than any round of a scale-up plans
+UNITS_MAX = 1000  # per request; more than any round of a scale-up plans
 
 
 class RequestPurpose(StrEnum):
-    """Why a node is asked for; the value of the label `trigger-type`."""
+    """Why a node is requested; the value of the label `trigger-type`."""
 
     SCALE_UP = "gpu-scaling"
     REPLACEMENT = "replacement"
@@ -34,7 +33,7 @@ class RequestPurpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeUnit:
-    """What must fit on one node together: milli-CPU, bytes, counts; sorted by name."""
+    """Resources that must fit together on one node: milli-CPU, bytes, counts; sorted by name."""
 
     resources: tuple[tuple[str, int], ...]
 
@@ -43,7 +42,7 @@ class NodeUnit:
 
 
 def unit(resources: Mapping[str, int]) -> NodeUnit:
-    """Raises Invalid for an amount below zero; zeros are left out."""
+    """Return a unit without zero amounts. Raises Invalid for a negative amount."""
     for name, amount in resources.items():
         if amount < 0:
             raise Invalid(name, amount, "must not be negative")
@@ -52,24 +51,24 @@ def unit(resources: Mapping[str, int]) -> NodeUnit:
 
 @dataclass(frozen=True, slots=True)
 class NodeCandidate:
-    """A set of node constraints to try. An empty part leaves it open.
+    """A set of node constraints to try. An empty field is no constraint.
 
-    `price` is that of the cheapest offering in USD per hour, None when it is not known.
-    `tolerations` are those that the pools' own taints need.
+    `price` is that of the cheapest offering in USD per hour, None if it is unknown. `tolerations` are those
+    that the taints of the pools require.
     """
 
     pools: tuple[str, ...] = ()
     instance_types: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
     capacity_types: tuple[str, ...] = ()
-    requirements: Requirements = field(default_factory=dict, hash=False)  # besides the above
+    requirements: Requirements = field(default_factory=dict, hash=False)  # besides the fields above
     tolerations: tuple[Toleration, ...] = ()
     price: float | None = None
-    apart: tuple[AffinityTerm, ...] = ()  # pods that a node must not have
+    apart: tuple[AffinityTerm, ...] = ()  # pods that must not share the node
 
     @property
     def constraints(self) -> Requirements:
-        """All of it as requirements on node labels."""
+        """All fields as requirements on node labels."""
         parts = (
             (NODEPOOL, self.pools),
             (INSTANCE_TYPE, self.instance_types),
@@ -82,7 +81,7 @@ class NodeCandidate:
 
     @property
     def key(self) -> str:
-        """The same for the same constraints, in any order; for failure memories and metrics."""
+        """Equal for equal constraints in any order; used in failure memories and metrics."""
         return digest(
             "\n".join(f"{key} {_written(value_set)}" for key, value_set in sorted(self.constraints.items()))
         )
@@ -101,12 +100,11 @@ def _written(values: ValueSet) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeRequest:
-    """`request` names the durable record and is a label value; so are its parts in names.
+    """One attempt of a request. `request` names the durable record and is a valid label value.
 
-    `demand` is who waits (uids), `about` what the request is in words; both only inform.
-    `deadline` is when the attempt is over, in seconds since the epoch. `avoid` are labels of
-    pods that a unit must not share a node with, in any namespace: those whose use of devices
-    schedulers do not see.
+    `demand` lists the pending pods (UIDs) and `about` describes the request; both are informational.
+    `deadline` is the end of the attempt, in seconds since the epoch. `avoid` are labels of pods, in any
+    namespace, that a unit must not share a node with, because schedulers do not see their use of devices.
     """
 
     request: str
@@ -114,7 +112,7 @@ class NodeRequest:
     units: tuple[NodeUnit, ...]
     candidates: tuple[NodeCandidate, ...]
     purpose: RequestPurpose = RequestPurpose.SCALE_UP
-    pool: str = ""  # of devices (GPUPool), or the NodePool of a replacement
+    pool: str = ""  # the GPUPool, or the NodePool of a replacement
     model: str = ""  # as the vendor writes it
     about: str = ""
     demand: tuple[str, ...] = ()
@@ -139,7 +137,7 @@ class NodeRequest:
             raise Invalid("candidates", [], "has none; there is nothing to try")
 
     def constraints(self, candidate: NodeCandidate) -> Requirements:
-        """What a node must be like for one rung of the ladder. Raises Invalid when nothing can be."""
+        """Return the requirements of one rung of the ladder. Raises Invalid if they exclude every node."""
         constraints = candidate.constraints
         if (key := conflict(self.requirements, constraints, frozenset(constraints))) is not None:
             reason = f"the candidate wants {constraints[key]}: they have no value in common"

@@ -1,6 +1,6 @@
-"""Asks Prometheus what nodes cost: beside the process, every minute.
+"""Reads node prices from Prometheus every minute, in the background.
 
-What cannot be had is a remark: the list counts.
+If Prometheus does not answer, a remark says so and the list prices are used.
 """
 
 import threading
@@ -15,11 +15,11 @@ from karpool.provisioning.latest_answer import LatestAnswer
 
 _ASK_AGAIN_SECONDS = 60.0
 
-Fetch = Callable[[str], bytes]  # of a path; raises OSError or Invalid
+Fetch = Callable[[str], bytes]  # takes a path; raises OSError or Invalid
 
 
 def price_asker(fetch: Fetch | None = None, clock: Clock | None = None) -> AskPrices:
-    """One for all clusters of a process: an answer is about all nodes that Prometheus knows."""
+    """Return a function that reads prices; one for all clusters, because an answer covers all nodes."""
     time = clock or RealClock()
     questions: dict[PriceSource, _Question] = {}
     asking = threading.Lock()
@@ -29,7 +29,7 @@ def price_asker(fetch: Fetch | None = None, clock: Clock | None = None) -> AskPr
             return _NOTHING
         with asking:
             if source not in questions:
-                questions.clear()  # the contract was written anew
+                questions.clear()  # the contract has changed
                 questions[source] = _Question(source, fetch or _server(source).fetch, time)
         return questions[source].latest()
 

@@ -1,1 +1,1 @@
-"""What to request next, after what failed. Start with `ladder`, then `attempts`."""
+"""Which node candidate to request next, after failed attempts. Start with `ladder`, then `attempts`."""

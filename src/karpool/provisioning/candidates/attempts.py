@@ -1,10 +1,10 @@
-"""Which candidate to try next, from what became of the earlier ones. Pure.
+"""Chooses the next candidate from the results of earlier attempts. Pure.
 
-Within a round every candidate is tried once, in order; one that is out of stock rests
-for three minutes, whoever found that out. A candidate that brought the wrong node, or
-that the autoscaler can never serve, is out for the life of the request. When all are
-spent the round is over: after a long wait the next one starts with the first candidate.
-The memory is a plain value that the caller keeps with its record.
+Within a round every candidate is tried once, in order. A candidate that is out of stock rests for three
+minutes, no matter which request found that out. A candidate that led to the wrong node, or that the
+autoscaler can never serve, is excluded for the life of the request. When all candidates are used, the round
+is over, and after a long wait the next round starts with the first candidate. The memory is a plain value
+that the caller stores with its record.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,18 +27,18 @@ _EXCLUDING = frozenset((LaunchReason.AUTOSCALER_REFUSED, LaunchReason.WRONG_NODE
 
 
 def setback_of(ending: LaunchReason) -> LaunchReason:
-    """What the end of a claim means for the attempt that asked for it."""
+    """Return what the end of a claim means for the attempt that requested it."""
     return LaunchReason.INTERRUPTED if ending is LaunchReason.REMOVED else ending
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateHistory:
-    """What is remembered of one candidate."""
+    """The record of one candidate."""
 
     count: int
     last_at: float
     last: LaunchReason
-    round: int  # in which it was last spent; -1: never
+    round: int  # the round that last used it up; -1: none
     excluded: bool = False
 
 
@@ -48,7 +48,7 @@ Memory = Mapping[str, CandidateHistory]  # by Candidate.key
 def remember(
     memory: Memory, candidate: str, setback: LaunchReason, *, round_number: int, now: float
 ) -> dict[str, CandidateHistory]:
-    """The memory after one more setback."""
+    """Return the memory after one more failure."""
     before = memory.get(candidate)
     count = 1 if before is None else before.count + 1
     forgiven = setback in _FORGIVEN_ONCE and count == 1
@@ -58,7 +58,7 @@ def remember(
 
 
 def new_round(memory: Memory) -> dict[str, CandidateHistory]:
-    """Counts begin again; what is excluded stays so."""
+    """Return the memory for a new round: counts start again, exclusions stay."""
     return {key: replace(tried, count=0) for key, tried in memory.items() if tried.excluded}
 
 
@@ -70,7 +70,7 @@ class TryCandidate:
 
 @dataclass(frozen=True, slots=True)
 class CandidatesResting:
-    """Nothing can be tried before `until`; `reason` says what rests."""
+    """No candidate can be tried before `until`; `reason` says which ones rest."""
 
     until: float
     reason: str
@@ -78,7 +78,7 @@ class CandidatesResting:
 
 @dataclass(frozen=True, slots=True)
 class RoundExhausted:
-    """The round is over; the next may begin at `until`."""
+    """The round is over; the next one may start at `until`."""
 
     until: float
     reason: str
@@ -86,7 +86,7 @@ class RoundExhausted:
 
 @dataclass(frozen=True, slots=True)
 class NoCandidateLeft:
-    """Every candidate is excluded: asking again changes nothing."""
+    """Every candidate is excluded; another request changes nothing."""
 
     reason: str
 
@@ -102,7 +102,10 @@ def next_candidate(
     now: float,
     resting: Mapping[str, float] | None = None,
 ) -> Choice:
-    """`resting`: until when candidates rest that others found out of stock, by key."""
+    """Return the candidate to try, or when to try again.
+
+    `resting` holds by key until when candidates rest that other requests found out of stock.
+    """
     rests = resting or {}
     usable = [
         (index, candidate)
@@ -154,7 +157,7 @@ def _last_words(candidates: Sequence[NodeCandidate], memory: Memory) -> str:
 
 
 def attempt_delay_seconds(failures: int, draw: float) -> float:
-    """Seconds between attempts of one request: doubling, capped, with full jitter."""
+    """Return the seconds between attempts of one request: exponential, capped, with full jitter."""
     whole = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(max(failures, 1) - 1, 30))
     return whole * draw
 
@@ -165,7 +168,7 @@ def resting_until(
     failures: LaunchFailures,
     now: float,
 ) -> dict[str, float]:
-    """Until when each candidate rests of which every offering, in every pool, is out of stock."""
+    """Return until when each candidate rests that is out of stock with all offerings in all pools."""
     out = sorted(failures.of_offers(now), key=lambda failure: failure.until)
     broken = {pool: failures.of_pool(pool, now) for pool in offered}
     waits: dict[str, float] = {}
@@ -199,7 +202,7 @@ def _rests_until(
 def _out_until(
     candidate: NodeCandidate, offered: PoolOfferings, out: Sequence[LaunchFailure]
 ) -> float | None:
-    """None while anything of it can be had, or when nothing of it was ever sold."""
+    """Return until when the candidate is out of stock; None if any offering is in stock or none exists."""
     sold = sold_by(candidate, offered)
     if not out or not sold.any():
         return None
@@ -211,7 +214,7 @@ def _out_until(
     if (sold & offered.stock(stock_outs)).any():
         return None
     for number, failure in enumerate(out):
-        # Verdicts end one after the other; the first end that gives something back is the rest's end.
+        # Failures expire one by one; the rest ends with the first expiry that makes an offering available.
         left = stock_outs[number + 1 :]
         if (sold & offered.stock(left)).any():
             return failure.until

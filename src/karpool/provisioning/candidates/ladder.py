@@ -1,9 +1,9 @@
-"""The ladder: what to try for an ask, narrow and preferred first, and the widest last.
+"""The ladder of candidates for a request: narrow and preferred first, the widest last.
 
-Alternatives (the required terms of the pods that wait, in order) are combined with
-their preferences (heaviest first) and met with each pool in Karpenter's order; what no
-pool can launch is left out and says why. Types of one rung hold the same devices, so
-that a rung has one yield; cheaper rungs come first. Pure.
+Alternatives (the required terms of the pending pods, in order) are combined with their preferences (heaviest
+first) and matched with each pool in Karpenter's order. A combination that no pool can launch is skipped with
+a reason. The types of one rung have the same devices, so that a rung has one yield; cheaper rungs come first.
+Pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,31 +30,31 @@ _DEVICE_LABELS = (
     "accelerator-name",
     "accelerator-manufacturer",
 )
-CANDIDATES_MAX = 200  # a ladder that is longer is cut, and says so
+CANDIDATES_MAX = 200  # longer ladders are cut, and the result says so
 _OWN_PARTS = frozenset((NODEPOOL, INSTANCE_TYPE, *OFFERING_KEYS))
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateQuery:
-    """Where units may run: alternatives of which one must hold, and preferences by weight.
+    """Where units may run: alternatives, of which one must hold, and preferences by weight.
 
-    `resources` is the largest unit. `only` narrows the types further, where labels cannot say it; `why_not`
-    says in words what is wrong with types of which it leaves none.
+    `resources` is the largest unit. `only` restricts the types beyond labels; `why_not` explains what is
+    wrong with the types if `only` accepts none of them.
     """
 
     resources: Mapping[str, int]
     alternatives: tuple[Requirements, ...] = ({},)
     preferences: tuple[tuple[int, Requirements], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    overhead: Mapping[str, int] = field(default_factory=dict)  # of daemons, on every node
+    overhead: Mapping[str, int] = field(default_factory=dict)  # of the daemons on every node
     only: Callable[[InstanceType], bool] | None = None
-    devices: tuple[str, ...] = ()  # resources in which the types of a rung are alike, beside those asked for
+    devices: tuple[str, ...] = ()  # resources that are equal for all types of a rung
     why_not: Callable[[Sequence[InstanceType]], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A pool that cannot serve, or a part of the ladder that was cut."""
+    """A pool that cannot serve the request, or a part of the ladder that was cut."""
 
     pool: str
     reason: str
@@ -82,7 +82,7 @@ class _Rung:
 
 
 def ladder(wish: CandidateQuery, pools: Iterable[CompiledPool], offerings: Offerings) -> CandidateLadder:
-    """Empty when no pool can ever launch what is wished for; `skipped` then says why."""
+    """Return the candidates; empty if no pool can ever launch one, and `skipped` then says why."""
     ordered = sorted(pools, key=lambda pool: pool.name, reverse=True)
     ordered.sort(key=lambda pool: -pool.weight)
     skipped: dict[str, str] = {}
@@ -117,7 +117,7 @@ class _Tries:
             self._needed[name] = self._needed.get(name, 0) + units
 
     def refusal(self, pool: CompiledPool) -> str | None:
-        """Why a pool as a whole is no help."""
+        """Return why a pool as a whole cannot serve the request."""
         if not pool.is_usable:
             return (
                 "it is static" if pool.is_static else "it is being deleted" if pool.deleting else "not ready"
@@ -128,7 +128,7 @@ class _Tries:
         return f"its limits are below what is asked for: {', '.join(sorted(over))}" if over else None
 
     def narrow(self, pools: Sequence[CompiledPool], skipped: dict[str, str]) -> Iterator[list[NodeCandidate]]:
-        """Every alternative with each preference, then every alternative alone."""
+        """Yield every alternative with each preference, then every alternative alone."""
         preferences = sorted(self._wish.preferences, key=lambda preference: -preference[0])
         for preferred in (*(requirements for _, requirements in preferences), None):
             for alternative in self._wish.alternatives:
@@ -142,7 +142,7 @@ class _Tries:
                     ]
 
     def wide(self, pools: Sequence[CompiledPool]) -> Iterator[NodeCandidate]:
-        """For each alternative everything at once."""
+        """Yield one candidate for each alternative, with all pools and types."""
         for alternative in self._wish.alternatives:
             rungs = [rung for pool in pools for rung in self._rungs(pool, alternative, {})]
             if rungs:
@@ -210,7 +210,7 @@ class _Tries:
         )
 
     def _tolerations(self, pool: CompiledPool) -> tuple[Toleration, ...]:
-        """Those of the pods, and of taints that are there to keep everybody else off the devices."""
+        """Return the tolerations of the pods, and those for taints that reserve nodes for the devices."""
         return (
             *self._wish.tolerations,
             *(_tolerating(taint) for taint in pool.taints if taint.key in self._devices),
@@ -218,7 +218,7 @@ class _Tries:
 
 
 def _of_taints(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> tuple[Toleration, ...]:
-    """What a placeholder needs in addition: of hard taints that the pods do not tolerate themselves."""
+    """Return the tolerations that a placeholder needs for hard taints that the pods do not tolerate."""
     return tuple(_tolerating(taint) for taint in taints if untolerated((taint,), tolerations) is not None)
 
 
@@ -240,7 +240,7 @@ def _candidate(requirements: Requirements, rungs: Sequence[_Rung]) -> NodeCandid
 
 
 def _is_part(key: str, values: ValueSet) -> bool:
-    """Whether a part of the candidate says it: pools and types always, places when they are listed."""
+    """Whether a field of the candidate covers the key: pools and types always, zones if listed."""
     return key in (NODEPOOL, INSTANCE_TYPE) or (key in _OWN_PARTS and bool(_listed(values)))
 
 
@@ -249,7 +249,7 @@ def _listed(values: ValueSet | None) -> tuple[str, ...]:
 
 
 def _admitted(offered: PoolOfferings, requirements: Requirements) -> Bools:
-    """Types with the labels asked for, and an offering where it is asked for."""
+    """Return the types with the required labels and an offering that matches the requirements."""
     rows: Bools = np.ones(len(offered.types), dtype=np.bool_)
     for key, values in requirements.items():
         if key not in OFFERING_KEYS and key != NODEPOOL and key in offered.label_keys:
@@ -259,7 +259,7 @@ def _admitted(offered: PoolOfferings, requirements: Requirements) -> Bools:
 
 
 def _sold(offered: PoolOfferings, requirements: Requirements) -> Bools:
-    """What the pool may buy where it is wanted, whether in stock or not."""
+    """Return the offerings of the pool that match the requirements, in stock or not."""
     zones, kinds = requirements.get(ZONE), requirements.get(CAPACITY_TYPE)
     in_zone = np.array([zones is None or zone in zones for zone in offered.zones], dtype=np.bool_)
     of_kind = np.array([kinds is None or kind in kinds for kind in offered.capacity_types], dtype=np.bool_)
@@ -268,7 +268,7 @@ def _sold(offered: PoolOfferings, requirements: Requirements) -> Bools:
 
 
 def sold_by(candidate: NodeCandidate, offered: PoolOfferings) -> Bools:
-    """The offerings of one pool that a candidate stands for."""
+    """Return the offerings of one pool that a candidate includes."""
     rows = np.array(
         [not candidate.instance_types or name in candidate.instance_types for name in offered.names],
         dtype=np.bool_,

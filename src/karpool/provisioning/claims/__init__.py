@@ -1,1 +1,1 @@
-"""How far NodeClaims have come, and when nodes are ready. Start with `claim_monitor`."""
+"""The progress of NodeClaims, and when nodes are ready. Start with `claim_monitor`."""

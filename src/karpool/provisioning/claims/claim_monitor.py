@@ -1,11 +1,10 @@
 """The NodeClaim Monitor: follows every claim from its creation to Ready, or to its end.
 
-Fed by informers. Claims, nodes and pods are tied together by what they say of each
-other: a node has the claim's provider id, a bound pod its node. A claim that is gone is
-judged by how it was last seen and by the event that names it; events may come later
-than the deletion, so a verdict waits for a moment. Stock-outs and failing pools go into
-`failures`, from the same objects and events that the estimator reads. After a restart
-claims that are already gone are known only by their events.
+Informers feed it. Claims, nodes and pods are joined by their references: a node has the provider id of the
+claim, a bound pod names its node. The end of a deleted claim is derived from its last state and from the
+event that names it; events may arrive after the deletion, so the monitor waits a moment before it decides.
+Stock-outs and failing pools go into `failures`, from the same objects and events that the estimator reads.
+After a restart, deleted claims are known only by their events.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -48,7 +47,7 @@ class _StockOutNotice:
 
 
 class ClaimMonitor:
-    """`on_stage` is told whenever a claim reaches another stage, or is gone."""
+    """Follows NodeClaims. `on_stage` callbacks run when a claim reaches another stage or is gone."""
 
     def __init__(self, clock: Clock, failures: LaunchFailures | None = None) -> None:
         self.failures = LaunchFailures(recovery_seconds=STOCK_REST_SECONDS) if failures is None else failures
@@ -59,7 +58,7 @@ class ClaimMonitor:
         self._ended = ExpiringMap[str, ClaimProgress](clock, EVENT_SECONDS, _ENDED_MAX)
         self._refusals = ExpiringMap[str, _StockOutNotice](clock, EVENT_SECONDS, _REFUSED_MAX)  # by claim
         self._claim_with: dict[str, str] = {}  # provider id to claim
-        self._nodes: dict[str, tuple[str, str]] = {}  # name to provider id and the claim it names as owner
+        self._nodes: dict[str, tuple[str, str]] = {}  # name to provider id and to the owning claim
         self._node_with: dict[str, str] = {}  # provider id to node
         self._pools: set[str] = set()
 
@@ -75,7 +74,7 @@ class ClaimMonitor:
     # Reading
 
     def progress(self, claim: str) -> ClaimProgress | None:
-        """None for a claim that nobody has heard of."""
+        """Return the progress of a claim; None if it is unknown."""
         progress = self._live.get(claim) or self._ended.get(claim)
         if progress is not None:
             return self._judged(progress)
@@ -88,7 +87,7 @@ class ClaimMonitor:
         return replace(ended, ending=LaunchReason.STOCK_OUT, message=refusal.message)
 
     def claim_of(self, node: str) -> str:
-        """The claim of a node; empty when it has none."""
+        """Return the claim of a node; empty if it has none."""
         provider_id, owner = self._nodes.get(node, ("", ""))
         return (self._claim_with.get(provider_id, "") if provider_id else "") or owner
 
@@ -103,10 +102,10 @@ class ClaimMonitor:
         )
         return replace(progress, ending=ending, message=message)
 
-    # Hearing
+    # Updates
 
     def pools_seen(self, names: Collection[str]) -> None:
-        """An event about a claim that is unknown can then still be told to belong to a pool."""
+        """Add pool names, so that an event about an unknown claim can be assigned to a pool."""
         self._pools.update(names)
         self._stock.understand(self._clock.now(), self._pools)
 
@@ -115,7 +114,7 @@ class ClaimMonitor:
         before = self._live.get(claim.name)
         progress = progress_of(claim, now)
         if before is not None and before.uid == progress.uid and before.ended is not None:
-            progress = replace(progress, ended=before.ended)  # times that could not be read must not move
+            progress = replace(progress, ended=before.ended)  # a time that could not be read must not move
         if before is not None and before.provider_id != progress.provider_id:
             self._claim_with.pop(before.provider_id, None)
         if progress.provider_id:
@@ -189,7 +188,7 @@ class ClaimMonitor:
         self._stock.understand(now, self._pools)
 
     def tick(self) -> None:
-        """Let time pass: events that waited for their claim are understood without it."""
+        """Process events that waited too long for their claim."""
         self._stock.understand(self._clock.now(), self._pools)
 
     def _tell(self, progress: ClaimProgress) -> None:

@@ -1,9 +1,9 @@
-"""The life of a NodeClaim in the words of the design, and why one ended. Pure.
+"""The stages of a NodeClaim, and why a claim ended. Pure.
 
-`Created` the object exists · `Launching` Karpenter works on it, no machine yet ·
-`Registering` a machine runs, its node is not initialised · `Ready` initialised ·
-`Failed` it goes, or went, without ever having had a node. A claim that goes after it
-had one is not a failed launch, whatever events say.
+`Created`: the object exists. `Launching`: Karpenter works on it, there is no machine yet. `Registering`: a
+machine runs, its node is not initialized. `Ready`: initialized. `Failed`: it is being deleted, or was,
+without ever having had a node. A claim that is deleted after it had a node is not a failed launch, whatever
+events say.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.times import moment
 
-# Karpenter's own limits, a little early: a claim is seen to go a moment before it is gone.
+# Slightly less than Karpenter's own limits: deletion is seen a moment before the claim is gone.
 LAUNCH_SECONDS = 300.0
 REGISTRATION_SECONDS = 900.0
 _EARLY_SECONDS = 10.0
@@ -30,7 +30,7 @@ class ClaimStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClaimProgress:
-    """Where a claim stands; moments are seconds since the epoch, None when not reached."""
+    """The progress of a claim; times are seconds since the epoch, None if not reached."""
 
     claim: str
     uid: str
@@ -40,9 +40,9 @@ class ClaimProgress:
     launched: float | None = None
     registered: float | None = None
     initialized: float | None = None
-    ended: float | None = None  # when it was first seen to go
-    ending: LaunchReason | None = None  # None while it lives, or while the reason is not known yet
-    gone: bool = False  # the object does not exist any more
+    ended: float | None = None  # when its deletion was first seen
+    ending: LaunchReason | None = None  # None while it exists, or while the reason is not known yet
+    gone: bool = False  # the object no longer exists
     provider_id: str = ""
     node: str = ""
     message: str = ""
@@ -59,7 +59,7 @@ def stage_of(claim: NodeClaim) -> ClaimStage:
 
 
 def progress_of(claim: NodeClaim, now: float) -> ClaimProgress:
-    """What a claim says itself. `now` stands in for times that cannot be read."""
+    """Return the progress that the claim itself shows. `now` replaces times that cannot be read."""
     created = moment(claim.metadata.creation_timestamp)
     since = now if created is None else created
     launched = _reached(claim, "Launched", now)
@@ -84,9 +84,9 @@ def progress_of(claim: NodeClaim, now: float) -> ClaimProgress:
 
 
 def ending_of(last: ClaimProgress, stock_out: bool, patience_over: bool) -> LaunchReason | None:
-    """Why a claim that was last seen like this ended; None when an explanation may still come.
+    """Return why a claim with this last progress ended; None if an explanation may still arrive.
 
-    Being out of stock ends only claims that had no node: one that had is gone for another reason.
+    A stock-out ends only claims without a node; a claim that had a node was deleted for another reason.
     """
     if last.registered is not None or last.node or last.initialized is not None:
         return LaunchReason.REMOVED
@@ -109,7 +109,7 @@ def _reached(claim: NodeClaim, kind: str, now: float) -> float | None:
 
 
 def _message(claim: NodeClaim) -> str:
-    """Of the first condition that is not true yet and says why."""
+    """Return the message of the first condition that is not true and has a message."""
     for kind in ("Launched", "Registered", "Initialized"):
         unmet = condition(claim.status.conditions, kind)
         if unmet is not None and unmet.status != "True" and unmet.message:

@@ -1,7 +1,7 @@
-"""Whether a node that was asked for can be used: not when it is Ready, but when its devices are there.
+"""Whether a requested node can be used: not when it is Ready, but when its devices are there.
 
-Kubelets report devices as zero until the device plugin has registered, which may be
-minutes after Ready. What an allocator of devices says comes later still, and is its own. Pure.
+Kubelets report devices as zero until the device plugin has registered, which may be minutes after Ready. The
+state of a device allocator comes later and is checked elsewhere. Pure.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,10 @@ EMPTINESS_MARGIN_SECONDS = 60.0
 
 
 def readiness(node: Node | None, expected: Mapping[str, int]) -> Infeasible[LaunchReason] | None:
-    """What the node lacks first; None: it can be used. `expected` must be allocatable at least."""
+    """Return the first thing that the node lacks; None: it can be used.
+
+    `expected` are the resources that must be allocatable.
+    """
     if node is None:
         return Infeasible(LaunchReason.NODE_MISSING, "there is no such node")
     if node.metadata.deletion_timestamp is not None:
@@ -46,9 +49,9 @@ def readiness(node: Node | None, expected: Mapping[str, int]) -> Infeasible[Laun
 
 
 def emptiness_warning(pool: CompiledPool, hold_seconds: float) -> str | None:
-    """Why new nodes of a pool may be removed before they are used; None when they will not.
+    """Return why new nodes of a pool may be removed before they are used; None if they will not.
 
-    Between the end of the smart pod and the start of the workload a node is empty.
+    A node is empty between the end of the smart pod and the start of the workload.
     """
     text = pool.disruption.consolidate_after
     try:

@@ -1,3 +1,4 @@
-"""Objects that make an autoscaler launch a node: smart pods, buffers, requests.
+"""Objects that make an autoscaler launch a node: smart pods, buffers, provisioning requests.
+
 Start with `backend`.
 """

@@ -1,9 +1,8 @@
 """Ways to make an autoscaler add a node, behind one interface.
 
-A backend is told what is asked and on which rung of the ladder, makes what is missing,
-and takes back only what is its own. `request` and `withdraw` may be repeated at any
-time and by anybody; neither waits for a node. What became of it is read from the
-cluster (`placeholders`), not from answers.
+A backend gets a request and a rung of the ladder, creates the missing objects, and deletes only its own
+objects. `request` and `withdraw` are idempotent; neither waits for a node. The result is read from the
+cluster (`placeholders`), not from the answers to writes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,12 +18,12 @@ from karpool.provisioning.placeholders.placeholder import Placeholder
 
 @dataclass(frozen=True, slots=True)
 class RequestResult:
-    """What one call did: indices that it created, that were there, and that were refused."""
+    """The result of one call: indices that were created, that existed, and that were refused."""
 
     created: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
-    going: tuple[int, ...] = ()  # being deleted; ask again when they are gone
-    # By index, what the API server says: quota, admission, a name that somebody else uses.
+    going: tuple[int, ...] = ()  # being deleted; request again when they are gone
+    # By index, the message of the API server: quota, admission, or a name used by another object.
     refused: Mapping[int, Infeasible[LaunchReason]] = field(default_factory=dict)
 
 
@@ -34,18 +33,18 @@ class ProvisioningBackend(Protocol):
 
     @property
     def watches(self) -> Sequence[WatchedKind[Any]]:
-        """What it has to see of the cluster; until that is synced it knows of nothing."""
+        """The kinds to watch; before they are synced, no placeholder is known."""
 
     async def request(
         self, ask: NodeRequest, candidate: NodeCandidate, indices: Collection[int] | None = None
     ) -> RequestResult:
-        """Make what is missing of these units (None: of all), and nothing of the others.
+        """Create the missing objects of these units (None: of all units).
 
-        Raises KubeError when the server cannot be asked; then repeat.
+        Raises KubeError if the server does not answer; then repeat the call.
         """
 
     def placeholders(self) -> Sequence[Placeholder]:
-        """All of this backend's in the cluster, as last seen, of every request."""
+        """Return all placeholders of this backend in the cluster, of every request, as last seen."""
 
     async def withdraw(self, placeholder: Placeholder) -> bool:
-        """Whether it is gone. Deletes that very object and nothing that came after it."""
+        """Delete exactly this object, by UID; return whether it is gone."""

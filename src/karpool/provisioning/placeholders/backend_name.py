@@ -1,4 +1,4 @@
-"""The ways to ask an autoscaler for a node, by the names that people give them."""
+"""The names of the backends that request nodes from an autoscaler."""
 
 from enum import StrEnum
 

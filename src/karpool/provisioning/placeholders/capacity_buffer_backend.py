@@ -1,8 +1,8 @@
-"""Ask with CapacityBuffers: the autoscaler keeps room for virtual pods, and no pod holds a device.
+"""Requests nodes with CapacityBuffers: the autoscaler keeps room for virtual pods, which use no devices.
 
-A buffer fills up again as it is used, so it has to be withdrawn before the room is
-given away. It reserves for nobody in particular, and cannot say that it never will.
-Needs an autoscaler with the API switched on (Karpenter's gate `CapacityBuffer`).
+A buffer refills when its room is used, so it must be withdrawn before the workload is placed. It reserves
+room for no particular pod, and cannot report that it will never succeed. It needs an autoscaler with the API
+enabled (Karpenter's feature gate `CapacityBuffer`).
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""What stands in the cluster for an ask, whichever backend made it.
+"""The object in the cluster that stands for one unit of a request, for any backend.
 
-`Placeholder` is read back from objects, never remembered: after a restart the same
-objects give the same placeholders. Only what carries our labels *and* the name that
-follows from them is one, so nothing else can ever be withdrawn.
+A `Placeholder` is read from objects, never remembered: after a restart the same objects give the same
+placeholders. Only an object with our labels *and* the name derived from them is a placeholder, so no other
+object can be withdrawn.
 """
 
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ DELETE_RETRY_LONGEST_SECONDS = 60.0
 
 
 class PlaceholderState(StrEnum):
-    """How a placeholder stands with its autoscaler."""
+    """What the autoscaler has made of a placeholder."""
 
-    WAITING = "Waiting"  # nobody has reacted yet
-    REFUSED = "Refused"  # the autoscaler says that it cannot; it may change its mind
-    COMING = "Coming"  # a claim is nominated, or the autoscaler accepted
-    THERE = "There"  # bound, or the autoscaler says that the room exists
-    ENDED = "Ended"  # it failed, ran out, or was preempted: it asks for nothing any more
+    WAITING = "Waiting"  # no reaction yet
+    REFUSED = "Refused"  # the autoscaler cannot serve it at present; this may change
+    COMING = "Coming"  # a claim is nominated, or the autoscaler has accepted it
+    THERE = "There"  # bound, or the autoscaler reports that the room exists
+    ENDED = "Ended"  # failed, expired or preempted: it no longer requests a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +48,20 @@ class Placeholder:
     deadline: float | None = None
     deleting_since: float | None = None
     outlook: PlaceholderState = PlaceholderState.WAITING
-    message: str = ""  # of the autoscaler or the scheduler
+    message: str = ""  # from the autoscaler or the scheduler
     node: str = ""
-    claim: str = ""  # best effort before it is bound
+    claim: str = ""  # best effort until it is bound
 
     def is_overdue(self, now: float, maximum_age: float) -> bool:
-        """From creation, bound or not: `activeDeadlineSeconds` counts only once a kubelet has it."""
+        """Whether it is too old since creation: `activeDeadlineSeconds` starts only on a kubelet."""
         ends = self.created + maximum_age
         return now >= (ends if self.deadline is None else min(ends, self.deadline))
 
 
 def delete_again_at(placeholder: Placeholder, tries: int, last: float | None) -> float:
-    """When a deletion that was tried `tries` times, last at `last`, may be tried (again).
+    """Return when a deletion may be tried again after `tries` attempts, the last one at `last`.
 
-    Whoever was restarted has no tries, but sees from the object that a deletion was asked for.
+    After a restart `tries` is 0, but the object shows that its deletion was requested.
     """
     moments = [at for at in (last, placeholder.deleting_since) if at is not None]
     if not moments:

@@ -1,7 +1,7 @@
-"""What autoscalers say in events about pods that wait: where they will run, or why not.
+"""Events of autoscalers about pending pods: where they will run, or why not.
 
-Best effort, and only ever that: events get lost, are rate limited and come late. What
-a pod is bound to decides; until then these words tell people where things stand.
+Events are best effort: they get lost, are rate limited and arrive late. The binding of a pod decides; until
+then events only tell people the state.
 """
 
 import re
@@ -21,7 +21,7 @@ _NEVER = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class AutoscalerEvent:
-    """The latest of a kind about one pod."""
+    """The latest event of one kind about one pod."""
 
     at: float = _NEVER
     claim: str = ""
@@ -45,7 +45,7 @@ NOTHING = AutoscalerEvents()
 
 
 class AutoscalerEventLog:
-    """By the uid of the pod; the oldest are forgotten."""
+    """Events by the UID of the pod; the oldest are dropped."""
 
     def __init__(self, clock: Clock) -> None:
         self._events = ExpiringMap[str, AutoscalerEvents](clock, EVENT_SECONDS, _PODS_MAX)
@@ -72,7 +72,7 @@ class AutoscalerEventLog:
         self._events.put(about.uid, events)
 
     def drop(self, key: ObjectKey) -> None:
-        """Events expire; what they said was true then, and the pod's own state decides."""
+        """Ignore deletions: events expire, and the state of the pod decides."""
 
 
 def _later(before: AutoscalerEvent | None, said: AutoscalerEvent) -> AutoscalerEvent:
@@ -80,6 +80,6 @@ def _later(before: AutoscalerEvent | None, said: AutoscalerEvent) -> AutoscalerE
 
 
 def _is_karpenters(event: KubeEvent) -> bool:
-    """kube-scheduler gives the same reason, and says only that no node has room now."""
+    """Whether Karpenter wrote it: kube-scheduler uses the same reason to say that no node has room now."""
     component = event.reporting_component or (event.source.component if event.source is not None else "")
     return component.startswith("karpenter") or event.message.startswith("Failed to schedule pod")

@@ -1,7 +1,7 @@
-"""What placeholders need to exist: their namespace and their priority class.
+"""The namespace and the priority class that placeholders need.
 
-Made when missing, once, and never changed: what is there but unsuitable is reported,
-because somebody may have meant it.
+They are created once if missing, and never changed: an unsuitable object is reported, because it may be
+intentional.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ Object = dict[str, Any]
 
 
 def namespace(settings: SmartPodSettings) -> Object:
-    """Smart pods hold no privileges, and nothing else may run here that does."""
+    """Return the namespace, restricted to pods without privileges."""
     labels = {MANAGED_BY: KARPOOL, "pod-security.kubernetes.io/enforce": "restricted"}
     return {"metadata": {"name": settings.namespace, "labels": labels}}
 
@@ -35,7 +35,7 @@ def priority_class_of(settings: SmartPodSettings) -> Object:
 
 
 def unsuitable(priority_class: PriorityClass) -> str | None:
-    """Why placeholders must not have this class; None when they may."""
+    """Return why placeholders must not use this class; None if they may."""
     subject = f"PriorityClass {priority_class.name}"
     if priority_class.preemption_policy != "Never":
         return (
@@ -51,7 +51,7 @@ def unsuitable(priority_class: PriorityClass) -> str | None:
 
 
 async def ensure_prerequisites(client: Client, settings: SmartPodSettings) -> list[str]:
-    """What stands in the way, each with what to do; empty when all is there. Safe to repeat."""
+    """Create what is missing; return the problems, each with a remedy. Idempotent."""
     problems = [
         await _ensure(client, NAMESPACES, namespace(settings)),
         await _ensure(client, PRIORITYCLASSES, priority_class_of(settings)),
@@ -69,7 +69,7 @@ async def _ensure(client: Client, resource: ApiResource, manifest: Object) -> st
     except NotFound:
         pass
     except Denied:
-        return ""  # who may not read it may still use it
+        return ""  # without permission to read it, it may still be usable
     else:
         going = present["metadata"].get("deletionTimestamp") is not None
         return f"{resource.kind} {name} is being deleted; wait until it is deleted" if going else ""

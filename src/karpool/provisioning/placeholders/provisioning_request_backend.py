@@ -1,9 +1,9 @@
-"""Ask with ProvisioningRequests of cluster-autoscaler, which ignores pods of low priority.
+"""Requests nodes with ProvisioningRequests, because cluster-autoscaler ignores pods of low priority.
 
-One request for each unit. They are one-shot and immutable: what failed or ran out is
-over and has to be withdrawn and asked for again, as another epoch. Pods that are to use
-what was booked carry the annotation `autoscaling.x-k8s.io/consume-provisioning-request`;
-what is booked is kept from other requests only, not from other pods.
+There is one request for each unit. They are one-shot and immutable: a failed or expired one must be withdrawn
+and requested again in another epoch. Pods that use the booked capacity have the annotation
+`autoscaling.x-k8s.io/consume-provisioning-request`; the capacity is reserved against other requests only, not
+against other pods.
 """
 
 from collections.abc import Mapping

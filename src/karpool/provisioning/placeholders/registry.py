@@ -1,4 +1,4 @@
-"""Which backend to use: the smart pod, unless somebody chose another and the cluster has its API."""
+"""Chooses the backend: the smart pod, unless another one is configured and the cluster serves its API."""
 
 from karpool.kube.api.client import Client
 from karpool.model.errors import Invalid
@@ -24,7 +24,7 @@ async def backend(
     monitor: ClaimMonitor,
     purpose: RequestPurpose | None = None,
 ) -> ProvisioningBackend:
-    """Raises Invalid for one whose API the cluster does not serve."""
+    """Return the backend. Raises Invalid if the cluster does not serve its API."""
     if name == SmartPodBackend.name:
         return SmartPodBackend(client, settings, monitor, purpose)
     resource = await served(client, _KINDS[name])

@@ -1,9 +1,9 @@
-"""The smart pod: a pod whose only purpose is to be pending, and what one in the cluster says.
+"""The smart pod: a pod that exists only to be pending, so that an autoscaler launches a node for it.
 
-`smart_pod` builds every field from an ask, so that the same ask gives the same bytes.
-Video memory is never asked for as host memory: units carry what the real pods ask for.
-The pod gives way to everybody (negative priority, never preempts), holds no privileges,
-needs no grace to go, and is protected from consolidation while it stands. Pure.
+`smart_pod` derives every field from the request, so that equal requests give equal manifests. Video memory is
+never requested as host memory: units hold what the real pods request. The pod yields to all others (negative
+priority, never preempts), has no privileges, needs no grace period, and is protected from consolidation while
+it exists. Pure.
 """
 
 import json
@@ -50,12 +50,12 @@ ORIGINAL_REQUEST = f"{DESIGN}/original-request"
 CONTAINER = "gpu-trigger"
 SELECTOR = f"{COMPONENT}={SMART_SCHEDULER},{MANAGED_BY}={KARPOOL}"
 
-# Karpenter counts a node whose pods all lie at or below this as empty.
+# Karpenter treats a node as empty if no pod on it has a higher priority than this.
 PRIORITY_FLOOR = -(2**25)
 PRIORITY_CEILING = -1000
 _NAME_PREFIX = {RequestPurpose.SCALE_UP: "smart-gpu", RequestPurpose.REPLACEMENT: "smart-node"}
 _ABOUT_BYTES = 1024
-_DEMAND_SHOWN = 64  # uids; with the rest well below 4 KiB
+_DEMAND_SHOWN = 64  # UIDs; keeps the annotation well below 4 KiB
 _NEVER_EMPTY = frozenset((NODEPOOL, INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
 _NOBODY = 65532
 Object = dict[str, Any]
@@ -63,8 +63,11 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SmartPodSettings:
-    """`scheduler_name` must be one that says `Unschedulable`; otherwise set `marks_unschedulable`,
-    and the condition that autoscalers look for is written by whoever creates the pod."""
+    """Settings of smart pods.
+
+    `scheduler_name` must be a scheduler that sets `Unschedulable`; otherwise set `marks_unschedulable`, and
+    the creator of the pod writes the condition that autoscalers look for.
+    """
 
     namespace: str = "karpool-smart-pods"
     image: str = "registry.k8s.io/pause:3.9"
@@ -91,7 +94,7 @@ def pod_name(ask: NodeRequest, index: int) -> str:
 
 
 def smart_pod(ask: NodeRequest, candidate: NodeCandidate, index: int, settings: SmartPodSettings) -> Object:
-    """The manifest of unit `index`. Raises Invalid when ask and candidate contradict each other."""
+    """Return the manifest of unit `index`. Raises Invalid if request and candidate contradict each other."""
     unit_resources = dict(ask.units[index].resources)
     requests = quantities(unit_resources)
     metadata: Object = {
@@ -135,7 +138,7 @@ def smart_pod(ask: NodeRequest, candidate: NodeCandidate, index: int, settings: 
                     "image": settings.image,
                     "resources": {
                         "requests": requests,
-                        # Devices cannot be overcommitted; of CPU and memory the pause process takes nothing.
+                        # Devices cannot be overcommitted; the pause process uses no CPU or memory.
                         "limits": {name: text for name, text in requests.items() if _is_device(name)},
                     },
                     "securityContext": {
@@ -150,7 +153,7 @@ def smart_pod(ask: NodeRequest, candidate: NodeCandidate, index: int, settings: 
 
 
 def labels(ask: NodeRequest, candidate: NodeCandidate, index: int) -> dict[str, str]:
-    """Those of everything that stands for an ask."""
+    """Return the labels of all objects of a request."""
     fixed = {
         "app.kubernetes.io/name": "karpool",
         "app.kubernetes.io/component": "provisioning",
@@ -183,14 +186,14 @@ def annotations(ask: NodeRequest, candidate: NodeCandidate) -> dict[str, str]:
 
 
 def original_request(ask: NodeRequest) -> str:
-    """Who waits and for what, without anything that users wrote into their pods; below 4 KiB."""
+    """Return the pending pods and the purpose as JSON below 4 KiB, without text from users' pods."""
     shown = [_cut(uid, 36) for uid in ask.demand[:_DEMAND_SHOWN]]
     about = {"about": _cut(ask.about), "demand": shown, "demandCount": len(ask.demand)}
     return json.dumps(about, separators=(",", ":"), ensure_ascii=True)
 
 
 def _cut(text: str, limit: int = _ABOUT_BYTES) -> str:
-    """Printable ASCII, so that a character is a byte in JSON and in annotations alike."""
+    """Return the text as printable ASCII, so that a character is one byte in JSON and annotations."""
     clean = "".join(
         character if character.isascii() and character.isprintable() and character not in '"\\' else "?"
         for character in text
@@ -199,7 +202,7 @@ def _cut(text: str, limit: int = _ABOUT_BYTES) -> str:
 
 
 def node_affinity(constraints: Requirements) -> Object:
-    """Required, one term. Raises Invalid for a key that no node can satisfy."""
+    """Return a required affinity with one term. Raises Invalid for a key that no node can satisfy."""
     entries = [entry for key in sorted(constraints) for entry in _expressions(key, constraints[key])]
     if not entries:
         return {}
@@ -225,7 +228,7 @@ def _term(term: AffinityTerm) -> Object:
 
 
 def _selector(matcher: LabelMatcher) -> Object:
-    """None at all selects everything, as the matcher does."""
+    """Return the selector; without requirements it selects everything, like the matcher."""
     entries = []
     for entry in matcher.requirements:
         values = {"values": sorted(entry.values)} if entry.values else {}
@@ -234,7 +237,7 @@ def _selector(matcher: LabelMatcher) -> Object:
 
 
 def _expressions(key: str, allowed: ValueSet) -> Iterable[Object]:
-    """In the operators of pods, which have Gt and Lt but not Karpenter's Gte and Lte."""
+    """Yield expressions with the operators of pods: Gt and Lt, but not Karpenter's Gte and Lte."""
     if not allowed.complement:
         if allowed.values:
             for value in allowed.values:
@@ -253,17 +256,17 @@ def _expressions(key: str, allowed: ValueSet) -> Iterable[Object]:
 
 
 def _bounds(key: str, at_least: int | None, at_most: int | None) -> Iterable[Object]:
-    """A label value cannot begin with a sign, so no bound may be negative, and no label is."""
+    """Yield the bounds. They are never negative, because a label value cannot start with a sign."""
     if at_least is not None and at_least > 0:
         yield {"key": key, "operator": "Gt", "values": [str(at_least - 1)]}
     elif at_least is not None and at_most is None:
-        at_most = INT64_MAX  # any number at all
+        at_most = INT64_MAX  # any number
     if at_most is not None:
         yield {"key": key, "operator": "Lt", "values": [str(max(0, min(at_most + 1, INT64_MAX)))]}
 
 
 def _tolerations(resources: Iterable[str], tolerations: Iterable[Toleration]) -> list[Toleration]:
-    """Also of the taint that keeps everybody else off nodes with the devices asked for."""
+    """Add tolerations for the taints that reserve nodes for the requested devices."""
     usual = [
         Toleration(key=name, operator="Exists", effect=NO_SCHEDULE)
         for name in sorted(resources)
@@ -280,12 +283,12 @@ def _is_device(name: str) -> bool:
 
 
 def selector(purpose: RequestPurpose | None) -> str:
-    """Placeholders of one purpose, or of all: several controllers may share a namespace."""
+    """Return the label selector for one purpose, or for all: several controllers may share a namespace."""
     return SELECTOR if purpose is None else f"{SELECTOR},{TRIGGER_TYPE}={purpose.value}"
 
 
 def placeholder_of(pod: Pod, namespace: str) -> Placeholder | None:
-    """None unless the pod is one of ours. Its claim and an autoscaler's words are added by the caller."""
+    """Return the placeholder; None unless the pod is ours. The caller adds the claim and event messages."""
     placeholder = identified(PODS, pod, namespace)
     if placeholder is None:
         return None
@@ -294,7 +297,7 @@ def placeholder_of(pod: Pod, namespace: str) -> Placeholder | None:
 
 
 def identified(resource: ApiResource, obj: WireObject, namespace: str) -> Placeholder | None:
-    """None unless it is ours: namespace, labels, and the name that follows from them."""
+    """Return the placeholder; None unless namespace, labels and the name derived from them are ours."""
     pod_labels, meta = obj.labels, obj.metadata
     epoch, index = _number(pod_labels.get(EPOCH, "")), _number(pod_labels.get(INDEX, ""))
     request, purpose = pod_labels.get(REQUEST, ""), _purpose(pod_labels.get(TRIGGER_TYPE, ""))

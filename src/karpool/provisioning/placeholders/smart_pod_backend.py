@@ -1,7 +1,7 @@
-"""The Smart Pod Manager: the default backend, which works with any autoscaler that watches pods.
+"""The Smart Pod Manager: the default backend, for any autoscaler that watches pods.
 
-Holds no state of its own: what exists is read from the cluster, names decide what is
-whose. It creates and deletes smart pods in its own namespace and touches nothing else.
+It has no state of its own: the placeholders are read from the cluster, and names decide which request they
+belong to. It creates and deletes smart pods in its own namespace and changes nothing else.
 """
 
 from collections.abc import Collection, Sequence
@@ -35,9 +35,9 @@ UNSCHEDULABLE = "Unschedulable"
 
 
 class SmartPodBackend:
-    """`watches` keep it informed; until they are synced it knows of nothing.
+    """Creates and deletes smart pods. `watches` feed it; before they are synced, no placeholder is known.
 
-    With a `purpose` it sees, and can withdraw, only smart pods that stand for that purpose.
+    With a `purpose` it sees, and can withdraw, only smart pods of that purpose.
     """
 
     name = BackendName.SMART_POD
@@ -79,7 +79,7 @@ class SmartPodBackend:
         return [self._with_events(placeholder) for placeholder in self._known.values()]
 
     def placeholders_of(self, request: str) -> Sequence[Placeholder]:
-        """Those of one request, of any epoch."""
+        """Return the placeholders of one request, of any epoch."""
         return [
             self._with_events(placeholder)
             for placeholder in self._known.values()
@@ -87,7 +87,7 @@ class SmartPodBackend:
         ]
 
     def _with_events(self, placeholder: Placeholder) -> Placeholder:
-        """With the claim, and what the autoscaler said; what a pod is bound to is certain."""
+        """Add the claim and the messages of the autoscaler; the node of a bound pod is certain."""
         if placeholder.node:
             return replace(placeholder, claim=self.monitor.claim_of(placeholder.node))
         events = self.events.events_of(placeholder.uid)
@@ -105,7 +105,7 @@ class SmartPodBackend:
     async def request(
         self, ask: NodeRequest, candidate: NodeCandidate, indices: Collection[int] | None = None
     ) -> RequestResult:
-        """Raises Invalid when ask and candidate contradict each other: nothing is made then."""
+        """Create missing pods. Raises Invalid and creates none if request and candidate conflict."""
         chosen = range(len(ask.units)) if indices is None else indices
         manifests = {index: smart_pod(ask, candidate, index, self.settings) for index in chosen}
 
@@ -121,7 +121,7 @@ class SmartPodBackend:
         return await request_all(manifests, make)
 
     async def _mark(self, outcome: CreateResult) -> None:
-        """Say what a scheduler that does not say it would: autoscalers look for nothing else."""
+        """Set the condition that autoscalers look for, on behalf of a scheduler that does not set it."""
         meta, status = outcome.object["metadata"], outcome.object.get("status") or {}
         conditions = status.get("conditions") or ()
         if outcome.object.get("spec", {}).get("nodeName") or any(

@@ -1,8 +1,8 @@
-"""Backends that ask with an object of their own API and a PodTemplate instead of a pod.
+"""Backends that request nodes with an object of their own API and a PodTemplate instead of a pod.
 
-The template is made before the object that refers to it, and deleted before it: whoever
-stops half-way leaves either nothing, or an object that is still seen and withdrawn again.
-A template that was made alone goes with the owner of the ask.
+The template is created before the object that refers to it, and deleted before it. An interrupted call leaves
+either nothing, or an object that is still seen and withdrawn again. A template without an object is deleted
+with the owner of the request.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,7 +35,7 @@ class ConditionedObject(WireObject, frozen=True):
 
 
 class TemplateBackend:
-    """`name`, `spec` and `judge` make it a backend for one kind."""
+    """A backend for one kind; subclasses provide `name`, `spec` and `judge`."""
 
     name = ""
 
@@ -58,7 +58,7 @@ class TemplateBackend:
         return (WatchedKind(self.resource, ConditionedObject, PutDropSink(self.put, self.drop), own_objects),)
 
     def spec(self, template: str) -> Object:
-        """Of the object that asks for one unit of the named template."""
+        """Return the spec of the object that requests one unit of the named template."""
         raise NotImplementedError
 
     def judge(self, said: Mapping[str, Condition]) -> tuple[PlaceholderState, str]:
@@ -82,7 +82,7 @@ class TemplateBackend:
     async def request(
         self, ask: NodeRequest, candidate: NodeCandidate, indices: Collection[int] | None = None
     ) -> RequestResult:
-        """Raises Invalid when ask and candidate contradict each other: nothing is made then."""
+        """Create missing objects. Raises Invalid and creates none if request and candidate conflict."""
         chosen = range(len(ask.units)) if indices is None else indices
         pods = {index: smart_pod(ask, candidate, index, self.settings) for index in chosen}
 
@@ -115,7 +115,7 @@ class TemplateBackend:
 
 
 def template_of(pod: Object) -> Object:
-    """The smart pod as a template, of the same name. A template names no owner of its pods."""
+    """Return the smart pod as a template of the same name, without an owner of its pods."""
     metadata = pod["metadata"]
     inner = {"labels": metadata["labels"], "annotations": metadata["annotations"]}
     return {"metadata": metadata, "template": {"metadata": inner, "spec": pod["spec"]}}
@@ -131,7 +131,7 @@ def message_of(said: Mapping[str, Condition], kind: str) -> str:
 
 
 async def served(client: Client, kind: str) -> ApiResource | None:
-    """How the cluster serves a kind of this group; None when it does not."""
+    """Return how the cluster serves a kind of this group; None if it does not."""
     try:
         group = await client.get_path(f"/apis/{GROUP}")
         preferred = [str(version["version"]) for version in group.get("versions") or ()]

@@ -1,7 +1,7 @@
-"""Create what is missing, take back what is ours: safe to repeat, at any moment, by anybody.
+"""Creates missing placeholders and deletes our own; idempotent and safe under concurrency.
 
-A name that is taken by somebody else is refused and never touched. Deletions name the
-uid, so that they cannot hit what was created since, and are not repeated in haste.
+A name that another object uses is refused, and that object is never touched. Deletions name the UID, so that
+they cannot hit a newer object, and are repeated with backoff.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class CreateResult:
 
 
 async def create_missing(client: Client, resource: ApiResource, manifest: Object) -> CreateResult:
-    """Raises KubeError when the server cannot be asked; what came of it is then unknown: repeat."""
+    """Create the object if it is missing. Raises KubeError if the outcome is unknown; then call again."""
     name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
     try:
         return CreateResult(CreateState.CREATED, await client.create(resource, manifest))
@@ -58,7 +58,7 @@ async def create_missing(client: Client, resource: ApiResource, manifest: Object
     try:
         present = await client.get(resource, name, namespace=namespace)
     except NotFound:
-        return CreateResult(CreateState.GOING, manifest)  # gone in between: the next call creates it
+        return CreateResult(CreateState.GOING, manifest)  # deleted in between: the next call creates it
     have, want = present["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
     if any(have.get(key) != want[key] for key in _IDENTITY):
         message = f"{resource} {namespace}/{name} exists and is not {KARPOOL}'s; delete or rename it"
@@ -70,7 +70,7 @@ async def create_missing(client: Client, resource: ApiResource, manifest: Object
 async def request_all(
     indices: Iterable[int], make: Callable[[int], Awaitable[CreateResult]]
 ) -> RequestResult:
-    """Many at once; one that fails does not keep the others from being made."""
+    """Create many objects concurrently; a failure does not stop the others."""
     gate = asyncio.Semaphore(CONCURRENT_WRITES)
 
     async def one(index: int) -> tuple[int, CreateResult]:
@@ -102,7 +102,7 @@ async def request_all(
 
 
 async def delete_own(client: Client, placeholder: Placeholder) -> bool:
-    """Whether that very object is known to be gone."""
+    """Delete exactly this object; return whether it is known to be gone."""
     try:
         await client.delete(
             placeholder.resource,
@@ -112,15 +112,15 @@ async def delete_own(client: Client, placeholder: Placeholder) -> bool:
             grace_seconds=0,
         )
     except (NotFound, Conflict):
-        return True  # gone, or another object has its name by now
+        return True  # deleted, or another object has its name
     return False
 
 
 class DeleteBackoff:
-    """At most one deletion of an object in five seconds, then less and less often."""
+    """Limits deletions of an object to one in five seconds, then to longer and longer intervals."""
 
     def __init__(self) -> None:
-        self._tried: OrderedDict[str, tuple[int, float]] = OrderedDict()  # uid to tries and the last one
+        self._tried: OrderedDict[str, tuple[int, float]] = OrderedDict()  # UID to tries and the last time
 
     def is_due(self, placeholder: Placeholder, now: float) -> bool:
         return now >= self.next_at(placeholder)
