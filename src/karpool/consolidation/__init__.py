@@ -1,7 +1,7 @@
-"""Decides which nodes should go, when the saving is worth the disruption, and removes them safely.
+"""Decides which nodes to remove, when the saving is worth the disruption, and removes them safely.
 
-`policy/` rules and scores, `methods/` and `planning/` make a plan, `bound/` says how near it is to the best
-there could be, `execution/` carries it out.
+`policy/` holds the rules and scores. `methods/` and `planning/` make a plan. `bound/` computes how close the
+plan is to the optimum. `execution/` executes it.
 Start with `planning/plan`, then `planning/search` and `execution/step`.
 Plans are values; only `execution/actuator` writes.
 Imports `provisioning` and below; no other capability.

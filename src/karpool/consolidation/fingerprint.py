@@ -1,4 +1,4 @@
-"""A short text that is the same for the same cluster, as far as plans depend on it."""
+"""Computes a short text that is equal for clusters that give equal plans."""
 
 from hashlib import blake2b
 from typing import Any
@@ -15,8 +15,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def fingerprint(view: ClusterView) -> str:
-    """Of nodes, claims, prices, pods and where they are, pools and budgets; not of the time, nor of
-    whether pods are ready."""
+    """Hash nodes, claims, prices, pods and their nodes, pools and budgets; not time or pod readiness."""
     digest = blake2b(digest_size=12)
     names, pods = view.snapshot.names, view.pods
     order = sorted(range(view.snapshot.n), key=names.__getitem__)
@@ -46,7 +45,7 @@ def _claims(held: HeldClaims) -> tuple[object, ...]:
 
 
 def _of_pods(view: ClusterView) -> tuple[npt.NDArray[Any], ...]:
-    """What matters of each pod: what it asks for, what it costs, whether it moves, what protects it."""
+    """The facts of each pod that plans depend on: requests, cost, whether it moves, and what protects it."""
     pods, table = view.pods, view.snapshot.shapes
     digests = [blake2b(repr(table[number]).encode(), digest_size=8).digest() for number in range(len(table))]
     by_shape = np.frombuffer(b"".join(digests) or bytes(8), dtype=np.uint64)

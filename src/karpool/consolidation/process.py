@@ -1,4 +1,4 @@
-"""The consolidator as the manager runs it. The lease is kept where the records are."""
+"""The consolidator as the manager runs it. Its lease is in the namespace of the records."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ from karpool.provisioning.market_file import contracted_prices, market_of
 
 
 def _manages(options: ConsolidatorOptions) -> ManagerOptions:
-    # What is wrong with these files is said before anything starts.
+    # Errors in these files are reported before anything starts.
     name = options.contract_cluster or None
     market_of(options.catalogue, options.region, options.contract, contract_cluster=name)
     return ManagerOptions(
@@ -42,8 +42,9 @@ async def _build(
     contract_cluster: str = "",
     contract_place: Client | None = None,
 ) -> Consolidator:
-    """`contract_cluster`, `contract_place`: what this one is called, and where clusters tell each other what
-    they use, instead of what options say."""
+    """`contract_cluster` and `contract_place` override the options: this cluster's name in the contract, and
+    the client of the cluster where all clusters share their use.
+    """
     name = contract_cluster or options.contract_cluster
     if market is None:
         contract = None
@@ -62,7 +63,7 @@ async def _build(
 
 
 def _contract_place(options: ConsolidatorOptions, client: Client, shared_in: MeetingPlace | None) -> Client:
-    """As the option says, else as the contract does, else the cluster itself."""
+    """The client of the exchange: by the option, else by the contract, else of this cluster."""
     if options.contract_kubeconfig is not None:
         return connected(MeetingPlace("", str(options.contract_kubeconfig)), client.clock, COMPONENT)
     if shared_in is not None and (shared_in.kubeconfig or shared_in.context):

@@ -1,7 +1,7 @@
-"""Everything a plan is made from, as of one moment: the snapshot, and what it does not say.
+"""ClusterView: everything that a plan is made from, at one moment.
 
-A view never changes. Rows are those of its snapshot. `PodDisruptionTable` is sorted by row, so
-that the pods of a node are a slice. `view_of` makes one of a snapshot of the cluster.
+A view never changes. Its rows are those of its snapshot. `PodDisruptionTable` is sorted by row, so that the
+pods of a node are a slice. `view_of` builds a view from a snapshot of the cluster.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from karpool.packing.dra.pod_claims import HeldClaims
 from karpool.packing.new_nodes.offerings import Offerings, StockOut
 from karpool.packing.tables.room import Room
 
-# What plans are made from.
+# The aspects of a cluster that plans depend on.
 ASPECTS = (
     Aspect.NAMESPACES
     | Aspect.VOLUMES
@@ -50,7 +50,7 @@ ASPECTS = (
 
 @dataclass(frozen=True, slots=True)
 class NodeRemoval:
-    """A node that was taken away, for limits per window of time."""
+    """A node that was removed, for disruption rates."""
 
     pool: str
     node: str
@@ -65,30 +65,30 @@ class ClusterView:
     claims_without_node: Sequence[StateNode]
     pools: Mapping[str, CompiledPool]
     pool_objects: Mapping[str, NodePool]
-    broken_pools: Mapping[str, str]  # pools that cannot be understood, and why
+    broken_pools: Mapping[str, str]  # pools that cannot be read, and why
     budgets: Sequence[CompiledPdb]
     offerings: Offerings
     daemons: Sequence[PodShape] = ()
     usage: Mapping[str, Resources] = field(default_factory=dict)  # of each pool, against its limits
     unavailable: Collection[StockOut] = ()
-    pending: Sequence[str] = ()  # keys of pods that Karpenter would make room for
+    pending: Sequence[str] = ()  # keys of pods that Karpenter would launch nodes for
     quotas: Mapping[str, Sequence[QuotaHeadroom]] = field(default_factory=dict)  # by namespace
-    buffer_of: Mapping[str, str] = field(default_factory=dict)  # pods that are not there, to their buffer
-    unclear_buffers: Mapping[str, str] = field(default_factory=dict)  # by pool that one may keep room in
+    buffer_of: Mapping[str, str] = field(default_factory=dict)  # placeholder pods of capacity buffers, by key
+    unclear_buffers: Mapping[str, str] = field(default_factory=dict)  # by pool: what is wrong with the buffer
     first_unreadable: Mapping[str, str] = field(default_factory=dict)  # by node, a pod that cannot be read
     held_claims: HeldClaims = field(default_factory=HeldClaims)
-    nominated: Collection[str] = ()  # nodes that pending pods are meant for
-    in_flight: Collection[str] = ()  # nodes that a move under way takes already
-    # By pod of a node that leaves, where it is meant to go; empty: to a node that is still to come.
+    nominated: Collection[str] = ()  # nodes that are nominated for pending pods
+    in_flight: Collection[str] = ()  # nodes of active moves
+    # The planned node of each pod on a leaving node; empty for a node that is still to come.
     promised: Mapping[str, str] = field(default_factory=dict)
     stop: Infeasible[ConsolidationReason] | None = None
     recent: Sequence[NodeRemoval] = ()
     problems: Sequence[str] = ()
-    bill: FleetBill | None = None  # where something was contracted
+    bill: FleetBill | None = None  # under a contract
 
     @cached_property
     def node_costs(self) -> Floats:
-        """By row: what taking the node away disturbs."""
+        """By row: the disruption cost of removing the node."""
         pods = self.pods
         moving = pods.moves
         weights = np.where(moving, pods.costs, 0.0)
@@ -97,14 +97,15 @@ class ClusterView:
 
     @cached_property
     def prices(self) -> Floats:
-        """By row; NaN where it is not known."""
+        """By row; NaN if unknown."""
         prices = (machine.price_per_hour for machine in self.machines)
         return np.array([np.nan if price is None else price for price in prices], dtype=np.float64)
 
 
 def _unclear_buffers(snapshot: Snapshot) -> dict[str, str]:
-    """By pool, a buffer of which cannot be told what room it keeps: where pods of its namespace run, or
-    anywhere if none does."""
+    """By pool, a buffer whose capacity cannot be determined: in pools that run pods of its namespace, or in
+    all pools if none does.
+    """
     buffers: dict[str, str] = {}
     pods = snapshot.pods if snapshot.buffers.unclear else None
     for buffer in snapshot.buffers.unclear if pods is not None else ():
@@ -130,7 +131,7 @@ def view_of(
     stop: Infeasible[ConsolidationReason] | None = None,
     problems: Iterable[str] = (),
 ) -> ClusterView:
-    """As the cluster is; how moves under way change it is in `execution.in_flight_view`."""
+    """The view of the cluster without active moves; `execution.in_flight_view` adds them."""
     if stop is None and not snapshot.complete:
         message = "the nodes of some pods are unknown; see the problems"
         stop = Infeasible(ConsolidationReason.POD_UNREADABLE, message)

@@ -1,3 +1,3 @@
-"""How much cheaper a cluster could be at all: a bound that no plan beats, and the certificate it gives.
+"""Computes an upper bound on the savings of any plan, and the certificate that states it.
 Start with `certificate`.
 """

@@ -1,8 +1,8 @@
-"""A certificate for a plan: at most so much cheaper is possible, whoever plans.
+"""Certifies a plan: computes an upper bound on what any plan could save.
 
-Needs a solver for linear programs, which `karpool[bound]` brings; without it the certificate says so. Under a
-contract a weaker bound needs none. The bound holds for the rules that the plan was made by: what is no
-candidate stays, budgets, switches and the rule for spot count, and prices are those of the plan.
+The bound needs a solver for linear programs, which `karpool[bound]` installs; without it the certificate says
+so. Under a contract a weaker bound is used that needs no solver. The bound respects the rules of the plan:
+only candidates are removed, budgets, switches and the spot rule apply, and prices are those of the plan.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,14 @@ from karpool.consolidation.state.move_objections import LEAST_SAVING
 from karpool.consolidation.state.planning_state import PlanningState
 from karpool.consolidation.view import ClusterView
 
-# Candidates up to which whole nodes are asked for: beyond, the search for them proves next to nothing more.
+# The program is solved with whole nodes up to this many candidates: above, branching improves the bound very
+# little.
 WHOLE_NODES_UP_TO = 100
-# Nodes of the tree in that search. On the clusters of `bench.plans` with 50 nodes the first 200 prove nine
-# tenths of what 2,000 do.
+# Branch-and-bound nodes of that search. On the clusters of `bench.plans` with 50 nodes the first 200 prove
+# nine tenths of what 2,000 do.
 TREE_NODES_MAX = 200
-WHOLE_NODES_SECONDS = 5.0  # a safety net for odd clusters; the count above ends it earlier
-# Rounding of the solver, as a share of what the cluster costs.
+WHOLE_NODES_SECONDS = 5.0  # a safety net for odd clusters; TREE_NODES_MAX ends the search earlier
+# Rounding error of the solver, as a share of the cluster's cost.
 SOLVER_TOLERANCE = 1e-6
 
 LEAVES_OUT = (
@@ -44,7 +45,7 @@ def certified(
     elapsed: Callable[[], float] | None = None,
     whole_nodes: bool = True,
 ) -> ConsolidationPlan:
-    """The plan with its certificate. `whole_nodes`: small clusters are asked for whole nodes."""
+    """Return the plan with its certificate. `whole_nodes`: solve small clusters with whole nodes."""
     if plan.stopped is not None:
         return replace(plan, certificate=PlanCertificate(0.0))
     if view.bill is not None:
@@ -57,8 +58,10 @@ def certified(
 
 
 def _of_the_bill(plan: ConsolidationPlan, state: PlanningState, bill: FleetBill) -> PlanCertificate:
-    """What the bill falls by when all that may go has gone, and nothing has to come: with commitments a new
-    node may cost next to nothing. The bill never falls by a machine more, so no plan saves more."""
+    """Certify by the bill: the saving if every removable node is removed and no node is launched.
+
+    With commitments a new node may cost next to nothing. The bill cannot fall further, so no plan saves more.
+    """
     rows = [*state.open_candidates().tolist(), *state.judged.empty.tolist()]
     without = bill.without(bill.fleet, (state.view.machines[row].billed for row in rows))
     possible = bill.beyond(bill.fleet) - bill.beyond(without)
@@ -86,7 +89,7 @@ def _of_the_prices(
     scored = any(state.policies[state.pool_of[row]].is_scored for row in state.candidates.tolist())
     disruption = plan.disruption if scored else None
     relaxation = relaxation_of(state, disruption=disruption)
-    if relaxation.current <= 0:  # nothing that costs anything may go
+    if relaxation.current <= 0:  # no removable node has a price
         return PlanCertificate(0.0, at_disruption=disruption, leaves_out=LEAVES_OUT)
     least = least_cost(relaxation.program, seconds=seconds_left())
     if least is None:

@@ -1,4 +1,4 @@
-"""A program of linear rows over columns that are not negative, solved by HiGHS where it is installed."""
+"""A sparse linear program with non-negative columns, solved by HiGHS if it is installed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ EXTRA = "karpool[bound]"
 
 @dataclass(slots=True)
 class LinearProgram:
-    """Costs are minimised. Rows are sparse; columns are numbered as they were added."""
+    """A minimisation problem. Rows are sparse; columns are numbered in the order in which they are added."""
 
     costs: list[float] = field(default_factory=list)
     most: list[float] = field(default_factory=list)
@@ -50,10 +50,10 @@ def is_installed() -> bool:
 def least_cost(
     program: LinearProgram, *, relaxed: bool = True, nodes_max: int = 0, seconds: float | None = None
 ) -> float | None:
-    """What no solution can go below; None: nobody can tell (no solver, no time, or no solution).
+    """Return a lower bound on the cost; None without a solver, without a solution, or on timeout.
 
-    `relaxed`: columns that should be whole may be anything. Otherwise the search for whole ones ends after so
-    many nodes of its tree, or after so many seconds, and what is proven by then is the answer.
+    `relaxed` drops the integrality of columns. Otherwise branch and bound stops after `nodes_max` nodes or
+    `seconds`, and the bound proven by then is returned.
     """
     try:
         import highspy

@@ -1,11 +1,10 @@
-"""The cluster as a linear program: nodes that could go, offerings that could come, and pods between them.
+"""The cluster as a linear program: removable nodes, offerings that could be launched, and pods between them.
 
-Nodes that are alike (price, room, what they admit) are one class, and so are pods. Every class of nodes that
-may go is kept to some number; every offering is bought to some number; pods of both are spread over
-them. Nodes that may not go have the room that is left in them. Each way to consolidate the cluster is a
-solution of this program, so none is cheaper than its minimum. What it leaves out makes the minimum
-lower, never higher: topology and host ports, fractions of nodes and pods, limits of pools, and that
-pods stay where they are on nodes that stay.
+Nodes that are alike (price, free capacity, admitted pods) form one class; so do pods. The program chooses how
+many nodes of each class are kept, how many of each offering are launched, and how the pods are spread over
+both. Nodes that cannot be removed offer their free capacity. Every consolidation of the cluster is a solution
+of this program, so none is cheaper than its minimum. Whatever the program leaves out only lowers the minimum:
+topology and host ports, whole nodes and whole pods, limits of pools, and that pods stay on kept nodes.
 """
 
 from collections import Counter, defaultdict
@@ -22,13 +21,13 @@ from karpool.consolidation.state.planning_state import (
 from karpool.model.karpenter.objects import SPOT
 from karpool.packing.tables.columns import Bools, Int64s
 
-# Distinct costs of moving that are told apart in one class of nodes; costs between two count as the lower.
+# Number of distinct disruption costs per class of nodes; a cost between two is rounded down.
 COSTS_MAX = 6
 
 
 @dataclass(slots=True, eq=False)
 class _Pods:
-    """Pods that ask for the same and may go to the same nodes."""
+    """Pods with the same requests that the same nodes admit."""
 
     needs: Int64s
     shape: int
@@ -38,27 +37,27 @@ class _Pods:
 
 @dataclass(slots=True, eq=False)
 class _Nodes:
-    """Nodes that are alike: kept or bought at a price, with this much room for pods."""
+    """Nodes that are alike: same price and same capacity for pods, kept or launched."""
 
     room: Floats
     admits: Bools  # by class of pods
-    holds: Floats  # by class of pods: how many of them one node holds at most
+    holds: Floats  # by class of pods: how many of them fit on one node
     price: float
-    number: float  # there are so many; infinite: they can be bought
+    number: float  # how many exist; infinite for offerings
     pool: str = ""
     disruption: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """`program` minimises what nodes that may go, or could come, cost; `current` is what they cost now."""
+    """`program` minimises the cost of removable and new nodes; `current` is their cost now."""
 
     program: LinearProgram
     current: float
 
 
 def relaxation_of(state: PlanningState, *, disruption: float | None = None) -> Relaxation:
-    """Of a state in which nothing was accepted. `disruption`: no more than that may be disturbed."""
+    """Build the program of a state without accepted moves. `disruption`: upper limit on the disruption."""
     return _Compiler(state).relaxation(disruption)
 
 
@@ -73,7 +72,7 @@ class _Compiler:
         self._pods = self._classes_of_pods()
 
     def _free_room(self) -> Int64s:
-        """Resources by position; nothing on nodes that receive no pods."""
+        """Free capacity, resources by position; zero on nodes that receive no pods."""
         relocation = self._state.relocation
         count = len(relocation.order)
         free = np.array(
@@ -87,7 +86,7 @@ class _Compiler:
         return room
 
     def _classes_of_pods(self) -> list[_Pods]:
-        """Pods of nodes that are empty need no place: they cost nothing."""
+        """Group the pods of candidates. Pods of empty nodes need no place, so they are left out."""
         state, relocation = self._state, self._state.relocation
         counts: Counter[int] = Counter()
         for row in state.open_candidates().tolist():
@@ -108,7 +107,7 @@ class _Compiler:
     # Nodes
 
     def _holds(self, room: Int64s) -> Floats:
-        """By class of pods: how many fit into one node, others aside."""
+        """By class of pods: how many fit on one node if it holds nothing else."""
         numbers = np.empty(len(self._pods))
         for number, pods in enumerate(self._pods):
             asked = pods.needs > 0
@@ -116,7 +115,7 @@ class _Compiler:
         return numbers
 
     def _kept(self) -> list[_Nodes]:
-        """Classes of nodes that may go. A node keeps at least its own pods."""
+        """Classes of removable nodes. A node has room for at least its own pods."""
         state, relocation = self._state, self._state.relocation
         empty = frozenset(self._empty)
         members: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -143,7 +142,7 @@ class _Compiler:
         return classes
 
     def _fixed(self) -> list[_Nodes]:
-        """Room in nodes that stay whatever happens: those that admit the same together."""
+        """Free capacity of nodes that always stay, summed over nodes that admit the same pods."""
         relocation = self._state.relocation
         fixed = np.ones(len(relocation.order), dtype=np.bool_)
         fixed[relocation.position_of[self._rows]] = False
@@ -171,7 +170,7 @@ class _Compiler:
         return classes
 
     def _bought(self) -> list[_Nodes]:
-        """Offerings that none, at most as dear, is as large and as open as."""
+        """Offerings that no cheaper or equal offering dominates in size and admitted pods."""
         state = self._state
         if not state.settings.replace:
             return []
@@ -200,8 +199,10 @@ class _Compiler:
         return sorted(offerings, key=lambda nodes: (nodes.pool, nodes.price))
 
     def _closed_to_spot(self, takes: dict[str, Bools]) -> frozenset[str]:
-        """Pools that sell spot only, and that only pods of spot nodes could go to: such nodes are not
-        replaced by spot. Pods that share a pool share its new nodes, and so on through all pools."""
+        """Pools that offer only spot and only take pods of spot nodes: spot nodes are not replaced by spot.
+
+        Pods that share a pool share its new nodes, so this spreads through all connected pools.
+        """
         state = self._state
         if state.settings.spot_to_spot:
             return frozenset()
@@ -262,7 +263,7 @@ class _Compiler:
     def _place(
         self, program: LinearProgram, column: int, nodes: _Nodes, placed: list[list[int]], scale: Floats
     ) -> None:
-        """Pods on these nodes: no more than there is room for, of one class and of all together."""
+        """Limit the pods on these nodes to the capacity, per class and in total."""
         used: list[tuple[int, Int64s]] = []
         for number in np.flatnonzero(nodes.admits & (nodes.holds > 0)).tolist():
             pods = program.column()
@@ -277,7 +278,7 @@ class _Compiler:
                 program.row((*columns, column), (*values, -room / scale[index]), upper=0.0)
 
     def _allow(self, program: LinearProgram, kept: list[_Nodes], numbers: list[int]) -> None:
-        """No more nodes of a pool go than its budgets allow, whatever the reason."""
+        """Limit the removed nodes of a pool to the largest of its budgets, and to its rate."""
         for pool, allowance in self._state.permission.pools.items():
             columns = [column for column, nodes in zip(numbers, kept, strict=False) if nodes.pool == pool]
             if not columns:
@@ -291,14 +292,14 @@ class _Compiler:
 
 
 def _cost_steps(costs: list[float]) -> list[tuple[float, int]]:
-    """A few costs, each with how many cost at least as much, the lower ones counted down."""
+    """Group costs into a few steps: the lowest cost of each step and how many costs it covers."""
     ordered = sorted(costs)
     parts = np.array_split(np.array(ordered), min(COSTS_MAX, len(set(ordered))))
     return [(float(part[0]), len(part)) for part in parts if len(part)]
 
 
 def _not_outdone(room: Int64s, admits: Bools, prices: Floats) -> list[int]:
-    """Types of one pool, cheapest first."""
+    """Indices of the types that no cheaper or equal type dominates, cheapest first."""
     order = np.lexsort((-room.sum(axis=0), prices))
     left: Bools = admits.any(axis=0) & np.isfinite(prices)
     kept: list[int] = []

@@ -1,3 +1,3 @@
-"""Carries a plan out: validate again, mark nodes, request replacements, delete claims.
+"""Executes a plan: validate again, mark nodes, request replacements, delete claims.
 Start with `controller`, then `step` (pure) and `actuator` (writes).
 """

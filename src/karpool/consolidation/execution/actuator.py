@@ -1,9 +1,10 @@
-"""Carries out moves through the API: reads what a record is about, asks `execution` what is next, does it.
+"""Executes moves through the API: reads the objects of a record, asks `step` for the next actions, and does
+them.
 
-What a step depends on is read from the server right before it, not taken from a watch;
-what others decide on (room, budgets, scores) comes from a view, and is handed in as
-objections. Records are written over the version that was read, marks over the version
-of the node, deletions name the uid: whoever comes second fails and looks again.
+The actuator reads the objects that a step depends on from the API server right before the step, not from a
+watch. Capacity, budgets and scores come from a view and arrive as objections. Records and node marks are
+written with the resourceVersion that was read, and deletions name the uid, so that a concurrent write fails
+and the step is repeated.
 """
 
 import asyncio
@@ -75,14 +76,14 @@ from karpool.provisioning.placeholders.writes import DeleteBackoff
 
 log = structlog.get_logger(__name__)
 
-_STEPS_MAX = 16  # of one record in a row; more would be a bug, and must not hold up the others
+_STEPS_MAX = 16  # steps of one record in a row; more would be a bug and must not delay the other records
 T = TypeVar("T")
 Changed = Callable[[MoveRecord | None, MoveRecord], None]
 
 
 @dataclass(frozen=True)
 class RecordContext:
-    """What the view says about records, by their names; what is not there was not looked at."""
+    """What the view says about records, by record name. A missing name was not evaluated."""
 
     stop: Infeasible[ConsolidationReason] | None = None
     closed: Mapping[str, Infeasible[ConsolidationReason]] = field(default_factory=dict)  # pools
@@ -94,8 +95,9 @@ class RecordContext:
 
 
 class MoveActuator:
-    """`check` raises LeadershipLost when we may no longer write. `redisturbed` says how many of these
-    pods (by controller) were disturbed shortly before. `changed` is told of every record written."""
+    """`check` raises LeadershipLost if this process may no longer write. `redisturbed` counts the pods (by
+    controller) that were disturbed shortly before. `changed` is called with every record written.
+    """
 
     def __init__(
         self,
@@ -118,13 +120,13 @@ class MoveActuator:
         self._redisturbed = redisturbed
         self._refusals: dict[
             str, Infeasible[ConsolidationReason]
-        ] = {}  # by record: what the server does not let us do
+        ] = {}  # by record: actions that the API server refused
         self._pace = DeleteBackoff()
 
     # Records
 
     async def prepare(self) -> None:
-        """The namespace of records, if it is not there."""
+        """Create the namespace of records if it does not exist."""
         self._check()
         try:
             await self._client.get(NAMESPACES, self.namespace)
@@ -133,7 +135,7 @@ class MoveActuator:
                 await self._client.create(NAMESPACES, {"metadata": {"name": self.namespace}})
 
     async def records(self, *, active: bool = False) -> list[MoveRecord]:
-        """From the server. What cannot be read is left in `unreadable`."""
+        """List the records from the API server. Records that cannot be read are collected in `unreadable`."""
         page = await self._client.list(CONFIGMAPS, selection(self.namespace, active=active), into=ConfigMap)
         records, bad = [], []
         for config_map in page.items:
@@ -152,7 +154,7 @@ class MoveActuator:
         *,
         bound: PlanBound | None = None,
     ) -> MoveRecord | None:
-        """Write down that a move is to be made. None: it is under way already, or was meanwhile."""
+        """Write the record of a new move. Return None if the move is already under way."""
         record = MoveRecord(move, MovePhase.WAITING, now, now, wanted=tuple(wanted), bound=bound)
         self._check()
         try:
@@ -201,7 +203,7 @@ class MoveActuator:
     # Moves
 
     async def advance(self, record: MoveRecord, seen: RecordContext) -> MoveRecord:
-        """As far as it goes now. An error of the server leaves it where it was, for the next time."""
+        """Advance the record as far as possible. An API error leaves it in its phase until the next pass."""
         with decision_scope(record.name):
             return await self._advance(record, seen)
 
@@ -271,7 +273,7 @@ class MoveActuator:
     async def _last_look(
         self, record: MoveRecord, names: Iterable[str]
     ) -> tuple[tuple[Infeasible[ConsolidationReason], ...], Mapping[str, int]]:
-        """Pods on the nodes as the server has them: a watch may be late, and theirs is the risk."""
+        """Read the pods on the nodes from the API server: a watch may lag, and a missed pod would be evicted."""
         planned = {pod.pod for pod in record.move.pods}
         now = self._client.clock.now()
         owners: Counter[str] = Counter()
@@ -323,7 +325,7 @@ class MoveActuator:
         return self._smart_pods.placeholders_of(record.name)
 
     async def _list_placeholders(self, labels: str, request: str = "") -> None:
-        """Read from the server into what is known; what autoscalers say comes by watch."""
+        """List the placeholders from the API server; the messages of autoscalers come by watch."""
         smart = self._smart_pods
         chosen = ListOptions(namespace=smart.settings.namespace, label_selector=labels)
         listed = (await self._client.list(PODS, chosen, into=Pod)).items
@@ -348,7 +350,7 @@ class MoveActuator:
             purpose=RequestPurpose.REPLACEMENT,
             pool=move.new_nodes[0].pool,
             about=f"replaces {', '.join(move.names)}",
-            # Not on nodes that go, nor on those that came for another move or hold its placeholder.
+            # Keep off nodes to remove, nodes launched for another move, and nodes with its placeholder.
             requirements={LEAVING: ValueSet(frozenset()), ARRIVED: ValueSet(frozenset())},
             avoid={TRIGGER_TYPE: RequestPurpose.REPLACEMENT.value},
             deadline=launch_deadline(record, self.settings),
@@ -357,7 +359,9 @@ class MoveActuator:
     # Acting
 
     async def _act(self, record: MoveRecord, actions: Iterable[Action]) -> bool:
-        """False: wait before looking again. One deletion at a time, in order."""
+        """Do the actions; return False if the record must wait for the next pass. Deletes one claim at a
+        time, in order.
+        """
         for action in actions:
             self._check()
             match action:
@@ -408,10 +412,12 @@ class MoveActuator:
     # Leftovers
 
     async def sweep(self, marked: Mapping[str, str]) -> None:
-        """Take back marks and placeholders whose move is not under way: their record was deleted, or
-        could not be read. `marked`, nodes and their records, may be late; nodes are read again."""
+        """Remove marks and placeholders without an active move: its record was deleted or cannot be read.
+
+        `marked` (nodes and their records) may be stale, so nodes are read again.
+        """
         await self._list_placeholders(selector(RequestPurpose.REPLACEMENT))
-        # After the placeholders: whatever was asked for had its record before.
+        # List records after the placeholders: a placeholder is only created after its record.
         active = {record.name for record in await self.records(active=True)}
         for placeholder in self._smart_pods.placeholders():
             if placeholder.request not in active and placeholder.purpose is RequestPurpose.REPLACEMENT:

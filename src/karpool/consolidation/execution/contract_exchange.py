@@ -1,9 +1,9 @@
-"""What clusters under one contract tell each other: the machines each has, and those it is about to launch.
+"""Shares the use of a contract between clusters: the machines each has, and those it is about to launch.
 
-Each cluster writes one ConfigMap in a place that all of them reach, and reads those of the others. What is
-about to be launched is written before the others are read and the move is looked at again: of two that
-would take the last of a commitment, one sees the other. What is older than five minutes does not count:
-nobody knows then what that cluster uses.
+Each cluster writes one ConfigMap to a cluster that all of them reach, and reads those of the others. A
+cluster writes its intended launches before it reads the others and validates the move again, so that of two
+clusters competing for the rest of a commitment at least one sees the other. A ConfigMap older than five
+minutes makes the use of that cluster unknown.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from karpool.model.kubernetes.times import rfc3339
 from karpool.provisioning.contract_uses import KEY, LABEL, PREFIX, UsesOfOthers, fresh, list_uses
 
 log = structlog.get_logger(__name__)
-_RENEW_SECONDS = 60.0  # written again at least so often
+_RENEW_SECONDS = 60.0  # maximum time between two writes
 _LAUNCHING = (MovePhase.WAITING, MovePhase.ASKING)
 
 
@@ -32,15 +32,17 @@ class ContractExchange:
     def __init__(
         self, client: Client, name: str, namespace: str, check: Callable[[], None] = lambda: None
     ) -> None:
-        """`client` is of the place where all clusters write, `name` what the contract calls this one.
-        `check` raises unless this process may act."""
+        """`client` is of the cluster where all write, `name` is this cluster's name in the contract.
+
+        `check` raises unless this process may act.
+        """
         self._client, self._name, self._namespace, self._check = client, name, namespace, check
         self._written: tuple[Fleet, Fleet] | None = None
         self._renewed = -inf
         self._others: UsesOfOthers = {}
 
     async def exchange(self, market: Market, records: Iterable[MoveRecord]) -> None:
-        """First write, then read. What could not be done is said, and fails closed."""
+        """Write our own use, then read the others'. Errors are reported, and fail closed."""
         contracted, clock = market.contracted, self._client.clock
         is_silent = False
         try:
@@ -72,7 +74,7 @@ class ContractExchange:
             "data": {KEY: msgspec.json.encode(use).decode()},
         }
         self._check()
-        self._written = None  # until it is known to be there
+        self._written = None  # until a write has succeeded
         try:
             await self._client.create(CONFIGMAPS, document, namespace=self._namespace)
         except AlreadyExists:
@@ -81,7 +83,7 @@ class ContractExchange:
 
 
 def intended(market: Market, records: Iterable[MoveRecord]) -> Counter[BilledKind]:
-    """What moves that have no new nodes yet are about to launch."""
+    """The machines that moves without new nodes so far are about to launch."""
     bill = market.bill()
     machines: Counter[BilledKind] = Counter()
     for record in records:

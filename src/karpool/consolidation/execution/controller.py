@@ -1,10 +1,8 @@
-"""Plans continuously, and carries plans out: the loop around `planning` and `actuator`.
+"""The consolidator's control loop: makes plans with `planning` and executes them with `actuator`.
 
-Every pass reads the stop switch and the records of moves under way from the server, and
-takes each move as far as it goes; now and then a plan is made and its moves are begun.
-Nothing is remembered that is not in the cluster, so a pass may be the first after a
-restart. Without fresh knowledge nothing is done: a view that has not been heard of for
-too long is not acted on.
+Every pass reads the stop switch and the records of active moves from the API server, and advances each move
+as far as possible. At intervals it makes a plan and begins its moves. All state is in the cluster, so any
+pass may be the first after a restart. If the view is stale, the consolidator does nothing.
 """
 
 from collections import Counter
@@ -70,17 +68,17 @@ class ConsolidatorSettings:
     namespace: str = STOP_NAMESPACE  # of records
     stop_switch: tuple[str, str] = (STOP_NAMESPACE, STOP_NAME)
     plan_seconds: float = 10.0  # between two plans
-    idle_seconds: float = 300.0  # between two plans of a cluster that stands still with nothing to move
-    certify_seconds: float = 6 * 3600.0  # between two certificates: one takes seconds of a processor
-    pass_seconds: float = 2.0  # between two looks at moves under way
+    idle_seconds: float = 300.0  # between two plans of an unchanged cluster without moves
+    certify_seconds: float = 6 * 3600.0  # between two certificates: one takes seconds of CPU time
+    pass_seconds: float = 2.0  # between two passes over active moves
     most_in_flight: int = 20  # moves at once
-    keep_seconds: float = KEEP_SECONDS  # records of moves that are over
-    plans: bool = True  # False: only carries out what others wrote down
-    once: bool = False  # one plan, and what follows from it
+    keep_seconds: float = KEEP_SECONDS  # records of finished moves
+    plans: bool = True  # False: only execute records that exist
+    once: bool = False  # make one plan, execute it and stop
 
 
 def consolidator_settings(options: ConsolidatorOptions) -> ConsolidatorSettings:
-    """What the options of the command, or of a scenario, come to."""
+    """Build the settings from the options of the command or of a scenario."""
     plan = replace(
         options.settings(options.override),
         windows=tuple(map(parse_window, options.maintenance_windows)),
@@ -105,10 +103,10 @@ def consolidator_settings(options: ConsolidatorOptions) -> ConsolidatorSettings:
 
 @dataclass(frozen=True)
 class _Idle:
-    """How long a cluster that stands still, and where nothing is to be moved, is left alone.
+    """How long planning pauses for an unchanged cluster that has nothing to move.
 
-    What is decided also depends on time (ages, windows), so the wait grows from one interval, doubling,
-    and any change ends it.
+    Decisions also depend on time (ages, windows), so the pause starts at one interval and doubles. A change
+    ends it.
     """
 
     until: float = float("-inf")
@@ -127,7 +125,7 @@ class _Idle:
 
 
 class Consolidator:
-    """`show` is for a dry run: plans are shown, and nothing is written."""
+    """Runs the passes. With `show` it is a dry run: plans are shown, and nothing is written."""
 
     def __init__(
         self,
@@ -138,12 +136,12 @@ class Consolidator:
         show: Callable[[ConsolidationPlan], None] | None = None,
         exchange: ContractExchange | None = None,
     ) -> None:
-        """`exchange` tells other clusters under the contract what this one uses, and hears of them."""
+        """`exchange` shares the use of the contract with the other clusters."""
         self._exchange = exchange
         self.options = options or ConsolidatorSettings()
         self.metrics = ConsolidationMetrics(environment.registry)
-        self.ledger: dict[str, MoveRecord] = {}  # every record that is known, by name
-        self.plan: ConsolidationPlan | None = None  # the last one
+        self.ledger: dict[str, MoveRecord] = {}  # every known record, by name
+        self.plan: ConsolidationPlan | None = None  # the latest
         client = self._client = environment.client
         self._clock, self._status = client.clock, environment.status
         self._show, self._off_loop = show, environment.off_loop
@@ -166,17 +164,17 @@ class Consolidator:
         self._idle = _Idle()
         self._planning = PlanCache()
         self._next_certificate = float("-inf")
-        self._bound: PlanBound | None = None  # the newest certificate
+        self._bound: PlanBound | None = None  # the latest certificate
         self._view: ClusterView | None = None  # of this pass
         self._last_view: ClusterView | None = None
         self._planned = False
-        self.ended: Counter[MovePhase] = Counter()  # moves that came to their end here, by how
+        self.ended: Counter[MovePhase] = Counter()  # moves that ended here, by final phase
 
     async def prepare(self, stack: AsyncExitStack) -> None:
-        """What is missing is made in the first pass, and tried again in the next if it cannot be."""
+        """Do nothing: the first pass creates what is missing, and later passes retry."""
 
     async def run(self, stop: Stop) -> None:
-        """Until `stop` is set, or with `once` until everything is done."""
+        """Run until `stop` is set, or with `once` until every move has ended."""
         started = False
         while not stop.is_set():
             busy = True
@@ -204,9 +202,9 @@ class Consolidator:
     # One pass
 
     async def one_pass(self) -> bool:
-        """Whether moves are under way afterwards."""
+        """Run one pass; return whether moves are still active."""
         self._view = None
-        # Intervals are counted on the clock that does not jump, what is written down on the other.
+        # Intervals use the monotonic clock, records the wall clock.
         now, tick = self._clock.now(), self._clock.monotonic()
         plan_due = (
             self.options.plans and tick >= self._next_plan and not (self.options.once and self._planned)
@@ -224,7 +222,7 @@ class Consolidator:
         records = await self.executor.records(active=True)
         self._know(records)
         if self._exchange is not None and not self._status.is_stale():
-            self._view_now()  # so that our own machines are known
+            self._view_now()  # makes our own machines known to the exchange
             await self._exchange.exchange(self._watching.cluster.market, records)
             self._view = None
         if records:
@@ -236,7 +234,7 @@ class Consolidator:
             await self._plan_and_begin(stop)
             fruitless = self.plan is not None and not self.plan.moves and not records
             self._idle = self._idle.after(fruitless, changes, tick, self.options)
-            # A cluster that takes long to plan is planned less often: most of the time is for others.
+            # A cluster that is slow to plan is planned less often, which leaves CPU time for everything else.
             spent = self._clock.monotonic() - began
             self._next_plan = tick + max(self.options.plan_seconds, _REST_AFTER_PLANNING * spent)
             self._planned = True
@@ -247,7 +245,7 @@ class Consolidator:
         return bool(under_way)
 
     async def _advance(self, record: MoveRecord, seen: RecordContext) -> None:
-        """One that the server has trouble with does not hold up the others."""
+        """Advance one record; an API error of one record does not stop the others."""
         try:
             await self.executor.advance(record, seen)
         except LeadershipLost:
@@ -256,7 +254,7 @@ class Consolidator:
             log.warning("move not advanced", record=record.name, reason=str(error))
 
     async def _read_stop(self) -> Infeasible[ConsolidationReason] | None:
-        """From the server: the switch must work when watches do not."""
+        """Read the switch from the API server, because it must work when watches do not."""
         namespace, name = self.options.stop_switch
         try:
             switch = await self._client.get(CONFIGMAPS, name, namespace=namespace, into=ConfigMap)
@@ -386,7 +384,7 @@ class Consolidator:
     # Records
 
     def _know(self, records: Iterable[MoveRecord]) -> None:
-        """What the server has is right; what we held as active and is not there any more was deleted."""
+        """Replace our copy of active records by the server's; missing ones were deleted."""
         active = {record.name: record for record in records}
         for name in [name for name, record in self.ledger.items() if not record.phase.is_over]:
             if name not in active:

@@ -1,4 +1,4 @@
-"""What events say about moves, with the numbers. Words and reasons are Karpenter's."""
+"""Messages of events about moves. Words and reasons are Karpenter's."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ CANDIDATE = "ConsolidationCandidate"
 
 
 def approved(score: MoveScore, k: int) -> str:
-    """Also for a move that was not: the sign says which."""
+    """Describe the score of a move, approved or not: the comparison sign shows which."""
     return compared(
         score.score, score.threshold, k, 100 * score.savings_fraction, 100 * score.disruption_fraction
     )
@@ -19,7 +19,7 @@ def approved(score: MoveScore, k: int) -> str:
 def compared(
     score: float, threshold: float, k: int, savings_percent: float, disruption_percent: float
 ) -> str:
-    # Within the tolerance of decisions a score may round to less than what it reached.
+    # The decision has a tolerance, so an approved score may round to less than the threshold.
     sign = ">=" if score >= threshold - TOLERANCE else "<"
     return (
         f"score {score:.2f} {sign} threshold {threshold:.2f} "
@@ -28,7 +28,7 @@ def compared(
 
 
 def command(decision: str, nodes: Sequence[str], replacements: int = 0) -> str:
-    """A move in one line: `replace: [a, b] -> [1 replacement]`."""
+    """Describe a move in one line: `replace: [a, b] -> [1 replacement]`."""
     text = f"{decision}: [{', '.join(nodes)}]"
     if not replacements:
         return text
@@ -40,5 +40,5 @@ def candidate(command_text: str, savings_per_hour: float) -> str:
 
 
 def rejected(command_text: str, reason: str, savings_per_hour: float) -> str:
-    """`reason`: budget, scheduling, churn or unknown."""
+    """Describe a rejected move. `reason`: budget, scheduling, churn or unknown."""
     return f"Consolidation rejected: {command_text}, reason: {reason} (savings: ${savings_per_hour:.2f})"

@@ -1,10 +1,9 @@
-"""A cluster as moves under way leave it to be seen by planning and validation.
+"""Changes a view for planning and validation according to the active moves.
 
-Nodes that other moves take are shown as leaving, so that they count against budgets and
-their pods have the first claim on room, where they were meant to go. A move that is given
-up holds none. Nodes that came for a move are shown as protected: they stay, and may
-receive pods. Placeholders are not fed into the view at all.
-What a move wrote on its own nodes does not speak against it. Pure.
+Nodes of other moves are shown as leaving: they count against budgets, and their pods take their planned
+places before other pods. A move that is being rolled back takes no nodes. Nodes launched for a move are
+protected: they stay, and may receive pods. Placeholders are not part of the view. Marks that a move wrote on
+its own nodes do not count against it. Pure.
 """
 
 from collections import Counter
@@ -41,11 +40,11 @@ from karpool.provisioning.node_request import RequestPurpose
 from karpool.provisioning.placeholders.smart_pod import placeholder_of
 
 _PINNED = frozenset((NODEPOOL, INSTANCE_TYPE, ZONE, CAPACITY_TYPE, HOSTNAME))
-# Of what a type holds by the catalogue: machines come with a few percent less.
+# Share of the catalogue's capacity that is requested: real machines have a few percent less.
 _WHOLE = 0.9
 _SAME_PRICE = 1e-9  # dollars per hour
-_APART_MAX = 50  # a record has its size, and so has a pod; what is left out is noticed in the last look
-# What a move that is half done must not be stopped for: half of it cannot be judged like the whole.
+_APART_MAX = 50  # bounds the size of record and pod; the last validation notices what is left out
+# Objections that must not stop a move that is half done: the rest cannot be judged like the whole.
 _OF_WHOLE_MOVES = frozenset(
     (
         ConsolidationReason.SCORE,
@@ -58,7 +57,7 @@ _OF_WHOLE_MOVES = frozenset(
 
 
 class PlaceholderFilter:
-    """Passes on all pods but those that stand for nodes of moves."""
+    """Forwards all pods except the placeholders of moves."""
 
     def __init__(self, sink: ChangeSink[Pod], namespace: str) -> None:
         self._sink, self._namespace = sink, namespace
@@ -73,7 +72,7 @@ class PlaceholderFilter:
 
 
 def is_placeholder_of_a_move(key: ObjectKey, pod: Pod, *, namespace: str) -> bool:
-    """Whether a pod only holds room for pods that are still somewhere else."""
+    """Whether the pod is a placeholder: it reserves capacity for pods that still run elsewhere."""
     if key.namespace != namespace:
         return False
     placeholder = placeholder_of(pod, namespace)
@@ -86,9 +85,12 @@ def snapshot_with_moves(
     looked_at: Collection[str] = (),
     coming: Collection[str] = (),
 ) -> ClusterView:
-    """`looked_at`: names of the records whose moves are looked at again; their nodes have not gone.
-    `coming`: nodes that hold a placeholder, of a move that still waits for others."""
-    taken: set[str] = set()  # and their pods need room
+    """Return the view with the effects of active moves.
+
+    `looked_at`: names of the records that are being validated; their nodes are shown as present. `coming`:
+    nodes with a placeholder of a move that still waits for other nodes.
+    """
+    taken: set[str] = set()  # and whose pods need a place
     kept: set[str] = set()
     promised: dict[str, str] = {}
     own: set[str] = set()
@@ -102,7 +104,7 @@ def snapshot_with_moves(
         if record.name in looked_at:
             own.update(record.going)
         elif record.phase is MovePhase.ROLLING_BACK or (looked_at and record.phase is MovePhase.WAITING):
-            # Its pods stay; or it is looked at after those that are now, before anything is done.
+            # Its pods stay, or it is validated later, before it does anything.
             kept.update(record.going)
         elif record.phase.takes_nodes:
             taken.update(record.going)
@@ -136,7 +138,7 @@ def _annotated(node: NodeFacts, value: str | None) -> NodeFacts:
 def closed_pools(
     view: ClusterView, settings: PlanSettings, now: float
 ) -> dict[str, Infeasible[ConsolidationReason]]:
-    """Pools that nothing may be taken from at the moment, whatever budgets say."""
+    """Pools from which no node may be removed now, whatever the budgets allow."""
     rules = read_pools(view, settings)
     closed = {
         name: Infeasible(
@@ -157,7 +159,7 @@ def closed_pools(
 def is_looked_at(
     record: MoveRecord, now: float, quiet_seconds: float, claim: Callable[[str], ClaimFacts | None]
 ) -> bool:
-    """Whether the next step of a record depends on its move being looked at again."""
+    """Whether the next step of the record needs its move to be validated."""
     match record.phase:
         case MovePhase.WAITING:
             return now >= record.since + quiet_seconds
@@ -181,10 +183,10 @@ def objections(
     *,
     coming: Collection[str] = (),
 ) -> dict[str, tuple[Infeasible[ConsolidationReason], ...]]:
-    """By record: what speaks against going on.
+    """Return the objections to each record's move.
 
-    Those that are furthest come first, then the oldest; each on top of those before that may go on, so
-    that of two that cannot both be made one is.
+    Records are validated in order of phase, most advanced first, then by age. Each is validated on top of the
+    earlier ones that may go on, so that one of two conflicting moves succeeds.
     """
     chosen = [record for record in records if record.name in looked_at]
     chosen.sort(key=lambda record: (-_FURTHEST.index(record.phase), record.created, record.name))
@@ -212,7 +214,7 @@ def objections(
 
 
 def _receiving(records: Iterable[MoveRecord], view: ClusterView) -> list[str]:
-    """Nodes that moves under way send pods to. That makes them young, which must not stop the next."""
+    """Nodes that receive pods of moves. New pods make them young; this must not block the next move."""
     under_way = [record for record in records if not record.phase.is_over]
     named = {name for record in under_way for name in promised_by(record.move, record.arrived).values()}
     named.update(name for record in under_way for name in record.arrived)
@@ -227,8 +229,10 @@ def _receiving(records: Iterable[MoveRecord], view: ClusterView) -> list[str]:
 
 
 def _overruled(move: Move, view: ClusterView) -> Iterable[Infeasible[ConsolidationReason]]:
-    """Pods that Karpenter would end against their disruption budget: it does when the node has a
-    terminationGracePeriod, and more of them go than the budget lets go at once."""
+    """Pods that Karpenter would evict against their disruption budget.
+
+    It does so on a node with a terminationGracePeriod if more pods go than the budget allows at once.
+    """
     pods, going = view.pods, Counter[int]()
     for source in move.nodes:
         row = view.snapshot.find(source.name)
@@ -252,7 +256,7 @@ _BEGUN = frozenset((MovePhase.CORDONING, MovePhase.DELETING))
 
 
 def left_of(record: MoveRecord, view: ClusterView) -> Move:
-    """The move as it is now: without nodes that leave already, and with the new nodes that came."""
+    """The rest of the move: without nodes that are already leaving, and with the new nodes that arrived."""
     move = record.move
     if record.phase is MovePhase.DELETING:
         staying = {machine.name for machine in view.machines if not machine.is_leaving}
@@ -268,12 +272,12 @@ def left_of(record: MoveRecord, view: ClusterView) -> Move:
 
 
 def _bought(record: MoveRecord, view: ClusterView) -> Iterable[ReplacementNode]:
-    """What came, at its price: it need not be what was expected."""
+    """The arrived nodes at their real price, which may differ from the plan."""
     prices = _prices_of_new(record, view)
     by_name = {machine.name: machine for machine in view.machines if machine.name in record.arrived}
     for planned, name in zip(record.move.new_nodes, record.arrived, strict=False):
         machine = by_name.get(name)
-        price = prices.pop(name, 0.0)  # two may have ended up on one node
+        price = prices.pop(name, 0.0)  # two new nodes may be the same node
         if machine is None or machine.node is None or price is None:
             yield planned
             continue
@@ -283,26 +287,26 @@ def _bought(record: MoveRecord, view: ClusterView) -> Iterable[ReplacementNode]:
 
 
 def _prices_of_new(record: MoveRecord, view: ClusterView) -> dict[str, float | None]:
-    """By node that came, each once. What was there before costs nothing more."""
+    """Prices of the arrived nodes by name. A node that existed before costs nothing extra."""
     prices: dict[str, float | None] = dict.fromkeys(record.arrived)
     for machine in view.machines:
         if machine.name in prices:
             made = machine.claim.created if machine.claim is not None else None
-            # Times of objects are whole seconds.
+            # Timestamps of objects are whole seconds.
             is_new = made is None or made >= record.created - 1.0
             prices[machine.name] = machine.price_per_hour if is_new else 0.0
     return prices
 
 
 def arrived_price(record: MoveRecord, view: ClusterView) -> float | None:
-    """Per hour, of all nodes that came; None while one is not known."""
+    """Price per hour of all arrived nodes; None if one is unknown."""
     prices = list(_prices_of_new(record, view).values())
     paid = [price for price in prices if price is not None]
     return sum(paid) if len(paid) == len(prices) else None
 
 
 def wanted_of(move: Move, view: ClusterView) -> tuple[PlaceholderRequest, ...]:
-    """For each new node, what its pods ask for together, and the taints of its pool."""
+    """For each new node: the sum of its pods' requests, and the taints of its pool."""
     shape_of: dict[str, int] = {}
     pods = view.pods
     for source in move.nodes:
@@ -320,7 +324,7 @@ def _wanted(node: ReplacementNode, shapes: Mapping[int, int], view: ClusterView)
     asked: dict[str, int] = {}
     for shape, number in shapes.items():
         add(asked, {name: units * number for name, units in table[shape].requests})
-    if not asked:  # its pods are gone; validation will say so
+    if not asked:  # its pods are gone; validation reports it
         asked = {name: units for name, units in node.requests.items() if name != PODS}
     for name, units in _whole_node(node, view).items():
         asked[name] = max(asked.get(name, 0), units)
@@ -329,8 +333,8 @@ def _wanted(node: ReplacementNode, shapes: Mapping[int, int], view: ClusterView)
         zones = tuple(dict.fromkeys(choice.zone for choice in node.options if choice.zone))
     types: tuple[str, ...] = ()
     if view.bill is not None:
-        # Karpenter buys what is cheapest by its own list, and would leave what was contracted for unused:
-        # the move would not save what it was to save, and be planned again.
+        # Karpenter launches the cheapest type by its own prices and would leave the commitment unused. The
+        # move would not save what was planned, and would be planned again.
         least = node.price_per_hour + _SAME_PRICE
         cheapest = [choice for choice in node.options if (choice.price_per_hour or 0.0) <= least]
         types = tuple(dict.fromkeys(choice.instance_type for choice in cheapest))
@@ -341,8 +345,11 @@ def _wanted(node: ReplacementNode, shapes: Mapping[int, int], view: ClusterView)
 
 
 def _whole_node(node: ReplacementNode, view: ClusterView) -> dict[str, int]:
-    """Nearly all that any of the planned types holds besides daemons. A placeholder of just the pods would
-    fit into room that the plan has given to others, of this move or another, and no node would come."""
+    """Nearly the capacity that every planned type has besides daemons.
+
+    A placeholder of the size of the pods would fit into capacity that the plan uses for other pods, and no
+    node would be launched.
+    """
     types = view.offerings.for_pool(view.pools[node.pool]).types if node.pool in view.pools else ()
     planned = {choice.instance_type for choice in node.options}
     sizes = [candidate.allocatable for candidate in types if candidate.name in planned]
@@ -356,15 +363,18 @@ def _whole_node(node: ReplacementNode, view: ClusterView) -> dict[str, int]:
 
 
 def _asked_of_node(shapes: Iterable[PodShape]) -> dict[str, ValueSet]:
-    """The labels that pods ask of their node where they leave no choice; zone and such are pinned anyway."""
+    """The node requirements of pods that have no alternative terms; zones and the like are pinned anyway."""
     asked = (alternatives(dict(shape.node_selector), shape.node_terms) for shape in shapes)
     requirements = combined(*(choices[0] for choices in asked if len(choices) == 1))
     return {key: values for key, values in requirements.items() if key not in _PINNED}
 
 
 def _apart(shapes: Iterable[PodShape]) -> tuple[AffinityTerm, ...]:
-    """The pods that these share no node with. Of larger domains the zones say it: where a pod is now, it
-    still is while room is asked for."""
+    """The anti-affinity terms of these pods by host.
+
+    Larger domains are covered by the zones: the pods still run at their old place while the node is
+    requested.
+    """
     terms = [term for shape in shapes for term in shape.anti_affinity if term.topology_key == HOSTNAME]
     terms += (
         AffinityTerm(spread.selector, HOSTNAME, frozenset((shape.namespace,)))
@@ -376,8 +386,9 @@ def _apart(shapes: Iterable[PodShape]) -> tuple[AffinityTerm, ...]:
 
 
 def _is_tied(shape: PodShape) -> bool:
-    """Whether it may matter to a pod in which zone a node is. Prices do not: types are chosen by the
-    dearest zone that they may come from."""
+    """Whether the zone of the node may matter to the pod. Prices do not matter: types are chosen by the price
+    of their dearest zone.
+    """
     return bool(
         shape.has_topology
         or shape.volume_terms

@@ -1,7 +1,7 @@
-"""What is counted about consolidation: under Karpenter's names where it has one, and ours.
+"""Metrics of consolidation, under Karpenter's names where Karpenter has one.
 
-`karpenter_...` mean what Karpenter's mean, counted here for what Karpool decides; where
-Karpenter mislabels one, ours is right. `karpool_...` follow a move from approval to what it saved.
+`karpenter_...` metrics have Karpenter's meaning and count Karpool's decisions; labels that Karpenter gets
+wrong are right here. `karpool_...` metrics follow a move from approval to its realised saving.
 """
 
 from collections import Counter as Count
@@ -21,7 +21,7 @@ _SCORES = (0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0)
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _PREFIX = "karpenter_voluntary_disruption"
 _DISRUPTED = ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode")
-_GRACEFUL = "graceful"  # never otherwise
+_GRACEFUL = "graceful"  # the only mode used
 _EXECUTING = (
     MovePhase.WAITING,
     MovePhase.ASKING,
@@ -177,7 +177,7 @@ class ConsolidationMetrics:
             self._consuming.labels(pool).set(use.consuming)
 
     def approved(self, move: Move) -> None:
-        """A move that is begun."""
+        """Count a move that was begun."""
         self._scored(move, "approved")
         words = decision_of(move), str(move.reason).lower(), type_of(move)
         self._decisions.labels(*words).inc()
@@ -194,7 +194,7 @@ class ConsolidationMetrics:
                 self._score.labels(*labels).observe(pool.score.score)
 
     def moved(self, before: MoveRecord | None, after: MoveRecord) -> None:
-        """A record that reached another phase."""
+        """Count a record that changed its phase."""
         move = after.move
         words = decision_of(move), str(move.reason).lower(), type_of(move)
         failure = str(ConsolidationReason(after.reason).failure)

@@ -1,8 +1,8 @@
-"""The ledger of moves: what executed moves saved, whom they disturbed, and how often. Pure.
+"""The ledger of moves: what executed moves saved, which pods they disturbed, and how often. Pure.
 
-The saving that came true is what the nodes cost that went, less what the nodes cost that
-came: those that were asked for, and those that had to be bought for the pods of the move
-although none was planned. Pods are told apart by their controllers, which outlive them.
+The realised saving is the cost of the removed nodes less the cost of the new nodes: those that the move
+requested, and those that were launched unplanned for its pods. Pods are identified by their controllers,
+which outlive them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,13 +17,13 @@ from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod import Pod
 from karpool.packing.new_nodes.pack_result import LaunchOption
 
-AGAIN_SECONDS = 600.0  # pods that are disturbed twice within this are counted
-KEEP = 500  # records that are over
-LEAST_KEEP_SECONDS = 86400.0  # limits per time and rests of nodes are counted by these records
+AGAIN_SECONDS = 600.0  # pods that are disturbed twice within this time are counted
+KEEP = 500  # number of finished records kept
+LEAST_KEEP_SECONDS = 86400.0  # rates and node back-offs are computed from these records
 _REST_SECONDS = {MovePhase.REJECTED: 30.0, MovePhase.ROLLED_BACK: 60.0}
-_REST_AFTER_BUYING = 600.0  # a node that was bought and not used is not bought again soon
+_REST_AFTER_BUYING = 600.0  # a node that was launched and not used is not launched again soon
 _REST_LONGEST = 3600.0
-_OWNERS_REST_LONGEST = 6 * 3600.0  # where pods land does not change by itself: a few tries a day are enough
+_OWNERS_REST_LONGEST = 6 * 3600.0  # pod placement rarely changes by itself: a few attempts a day are enough
 
 
 class PodOwners:
@@ -43,7 +43,7 @@ class PodOwners:
 
 
 def owner_of(pod: Pod) -> str:
-    """The uid of its controller, or its own."""
+    """The uid of the pod's controller, or the pod's own uid."""
     for reference in pod.metadata.owner_references or ():
         if reference.controller:
             return reference.uid
@@ -51,7 +51,7 @@ def owner_of(pod: Pod) -> str:
 
 
 def disturbances(records: Iterable[MoveRecord]) -> list[NodeRemoval]:
-    """For limits per window of time."""
+    """The node removals of the records, for disruption rates."""
     return [
         NodeRemoval(source.pool, source.name, record.deleted_at)
         for record in records
@@ -62,7 +62,7 @@ def disturbances(records: Iterable[MoveRecord]) -> list[NodeRemoval]:
 
 
 def redisturbed(owners: Mapping[str, int], records: Iterable[MoveRecord], now: float) -> int:
-    """How many pods of these controllers were disturbed by a move shortly before."""
+    """Number of pods of these controllers that a move disturbed shortly before."""
     before: dict[str, int] = {}
     for record in records:
         if record.deleted_at is not None and now - AGAIN_SECONDS < record.deleted_at <= now:
@@ -78,7 +78,7 @@ class RestingNode:
 
 
 def resting(records: Iterable[MoveRecord], now: float) -> dict[str, RestingNode]:
-    """Nodes whose last move did not come about, and until when they are left alone; longer each time."""
+    """Nodes whose last move failed, and until when they are skipped. The back-off grows with each failure."""
     rests: dict[str, RestingNode] = {}
     for record in records:
         first = _REST_SECONDS.get(record.phase)
@@ -94,9 +94,11 @@ def resting(records: Iterable[MoveRecord], now: float) -> dict[str, RestingNode]
 
 
 def resting_owners(records: Iterable[MoveRecord], now: float) -> dict[str, RestingNode]:
-    """Controllers whose pods did not land as a move planned, so that a node was bought for them after all.
-    The same move would be planned again, on other nodes, and end the same way: where pods land is the
-    scheduler's choice. They are left alone, longer each time."""
+    """Controllers whose pods did not land as planned, so that a node was launched for them.
+
+    The same move would be planned again on other nodes and fail in the same way, because the scheduler
+    chooses where pods land. The back-off grows with each failure.
+    """
     failures: dict[str, list[MoveRecord]] = {}
     for record in sorted(records, key=lambda record: record.ended or 0.0):
         if record.phase is MovePhase.DONE and record.extra_nodes and record.ended is not None:
@@ -113,15 +115,18 @@ def resting_owners(records: Iterable[MoveRecord], now: float) -> dict[str, Resti
 
 
 def has_settled(record: MoveRecord, view: ClusterView, owners: PodOwners, now: float) -> bool:
-    """Whether what the move led to can be told: its pods have places again, or have had their time."""
+    """Whether the result of the move can be measured: its pods have nodes again, or the wait is over."""
     if now - record.since >= AGAIN_SECONDS:
         return True
     return not any(owners.of(pod) in record.owners for pod in view.snapshot.pending)
 
 
 def leftovers(records: Iterable[MoveRecord]) -> frozenset[str]:
-    """Nodes that were bought for moves which did not come about, and claims that came for moves which found
-    room elsewhere. Without us they would not be there, so that taking them away saves nothing."""
+    """Nodes launched for moves that were rolled back, and claims launched for moves that found other
+    capacity.
+
+    Without Karpool they would not exist, so removing them saves nothing.
+    """
     kept = list(records)
     names = {name for record in kept if record.phase is MovePhase.ROLLED_BACK for name in record.arrived}
     return frozenset(names.union(*(record.unused for record in kept)))
@@ -132,8 +137,11 @@ def _is_leftover(source: SourceNode, own: Collection[str]) -> bool:
 
 
 def cost_of(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> float | None:
-    """Dollars that were paid for nodes of a move while they saved nothing: until the nodes that they replace
-    were gone; of a move that was rolled back, until they were taken away themselves. None: not known."""
+    """Dollars paid for the new nodes of a move while they saved nothing; None if unknown.
+
+    That is the time until the replaced nodes were gone or, for a move that was rolled back, until the new
+    nodes were removed.
+    """
     unused = _cost_of_unused(record, records, now)
     if not record.arrived or record.asked_at is None:
         return unused
@@ -152,8 +160,11 @@ def cost_of(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> fl
 
 
 def _cost_of_unused(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> float:
-    """Of claims that came for it and that it does not use: until one of our moves took them away, at the
-    price which that one knew; else at the dearest that was asked for, as long as the move lasted."""
+    """Cost of claims that were launched for the move and not used.
+
+    The cost counts until one of our moves removed the claim, at that move's price; otherwise for the duration
+    of the move, at the highest requested price.
+    """
     if not record.unused or record.asked_at is None:
         return 0.0
     dearest = max((node.price_per_hour for node in record.move.new_nodes), default=0.0)
@@ -166,9 +177,12 @@ def _cost_of_unused(record: MoveRecord, records: Iterable[MoveRecord], now: floa
 
 
 def saved_by(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> float | None:
-    """Dollars until now: the bill without the move less the bill with it. Without it the nodes that went
-    would still be there. Where a later move takes what came for this one, it counts from there as what that
-    one saves, so that the sum over moves holds. None: not measured, or a price is not known."""
+    """Dollars saved until now: the bill without the move less the bill with it.
+
+    Without the move its nodes would still exist. If a later move removes the new nodes of this one, the
+    saving counts for the later move from then on, so that the sum over moves is right. None: not measured, or
+    a price is unknown.
+    """
     cost = cost_of(record, records, now)
     if cost is None:
         return None
@@ -180,7 +194,7 @@ def saved_by(record: MoveRecord, records: Iterable[MoveRecord], now: float) -> f
 
 
 def saved_by_all(records: Collection[MoveRecord], now: float) -> float:
-    """Of the moves that are on record and whose saving is known."""
+    """Dollars saved by all recorded moves whose saving is known."""
     return sum(saved_by(record, records, now) or 0.0 for record in records)
 
 
@@ -209,15 +223,16 @@ def measure(
 def _fall_of_bill(
     record: MoveRecord, gone: Iterable[SourceNode], came: Collection[str], view: ClusterView
 ) -> float | None:
-    """Where something was contracted, machines have no price of their own: the bill with those that went
-    and without those that came, less the bill as it is."""
+    """The fall of the bill by the move. Under a contract machines have no price of their own, so this is the
+    bill with the removed and without the new nodes, less the current bill.
+    """
     bill = view.bill
     assert bill is not None
     before = [
         bill.kind_of(source.pool, LaunchOption(source.instance_type, source.zone, source.capacity_type, None))
         for source in gone
     ]
-    since = record.created - 1.0  # times of objects are whole seconds
+    since = record.created - 1.0  # timestamps of objects are whole seconds
     after = [
         machine.billed
         for machine in view.machines
@@ -232,7 +247,7 @@ def _fall_of_bill(
 def _extra(
     record: MoveRecord, records: Sequence[MoveRecord], view: ClusterView, owners: PodOwners
 ) -> Iterator[tuple[str, float | None]]:
-    """Nodes bought since the move began that nobody planned and that hold pods of its controllers."""
+    """Nodes launched since the move began, without being planned, that run pods of its controllers."""
     began = record.deleted_at
     if began is None:
         return
@@ -246,7 +261,7 @@ def _extra(
     ]
     for row, machine in enumerate(view.machines):
         made = machine.claim.created if machine.claim is not None else None
-        # Times of objects are whole seconds.
+        # Timestamps of objects are whole seconds.
         if made is None or made < began - 1.0 or machine.name in planned:
             continue
         there = {owners.of(view.pods.keys[pod]) for pod in view.pods.on(row)}
@@ -266,7 +281,7 @@ def _was_under_way(record: MoveRecord, at: float) -> bool:
 def to_forget(
     records: Iterable[MoveRecord], now: float, keep: int = KEEP, keep_seconds: float = KEEP_SECONDS
 ) -> list[MoveRecord]:
-    """Records that are over and too old, or too many; the oldest go first."""
+    """Finished records that are too old, or too many; the oldest first."""
     keep_seconds = max(keep_seconds, LEAST_KEEP_SECONDS)
     over = sorted(
         (record for record in records if record.phase.is_over),

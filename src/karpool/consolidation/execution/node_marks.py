@@ -1,9 +1,9 @@
-"""What a move writes on nodes while it is under way, and how it is taken back.
+"""The annotations, labels and cordon that a move sets on nodes, and how they are removed.
 
-Nodes that go are told to Karpenter as not to be disrupted, so that two controllers do not
-act on one node, and later cordoned; nodes that came for a move are kept from being
-removed as empty. Every mark names its move; what others wrote is never taken back: a
-node that was cordoned before stays cordoned. Karpenter's own taint is never used. Pure.
+A move excludes its nodes from Karpenter's disruption, so that two controllers do not act on one node, and
+cordons them later. It protects its new nodes from removal while they are empty. Every mark names its move.
+Changes by others are never undone: a node that was cordoned before stays cordoned. Karpenter's own taint is
+never used. Pure.
 """
 
 from typing import Any
@@ -13,18 +13,18 @@ from karpool.consolidation.execution.record import DOMAIN
 from karpool.model.karpenter.objects import DO_NOT_DISRUPT
 from karpool.model.kubernetes.node import Node
 
-MOVE_MARK = f"{DOMAIN}/move"  # annotation of a node; the name of the record
-CORDONED = f"{DOMAIN}/cordoned"  # annotation; we did it, so we undo it
-PROTECTED = f"{DOMAIN}/protected"  # annotation; likewise
-# Label of nodes that go; placeholders keep off them by it. Karpenter refuses pods that name hosts.
+MOVE_MARK = f"{DOMAIN}/move"  # annotation of a node: the name of the record
+CORDONED = f"{DOMAIN}/cordoned"  # annotation: the move cordoned the node and will uncordon it
+PROTECTED = f"{DOMAIN}/protected"  # annotation: the move excluded the node from disruption
+# Label of nodes to remove; placeholders avoid them by it. Karpenter refuses pods that name hosts.
 LEAVING = f"{DOMAIN}/leaving"
-# Likewise of nodes that came for a move: their room is for its pods.
+# Label of nodes launched for a move: their capacity is for its pods.
 ARRIVED = f"{DOMAIN}/arrived"
 Object = dict[str, Any]
 
 
 def marked_by(node: Node | NodeFacts) -> str:
-    """The record that marked it; empty when none did."""
+    """The name of the record that marked the node; empty if none did."""
     return node.annotations.get(MOVE_MARK, "")
 
 
@@ -37,7 +37,7 @@ def is_cordoned(node: Node, record: str) -> bool:
 
 
 def mark(node: Node, record: str, *, cordon: bool = False, leaving: bool = False) -> Object:
-    """A merge patch over exactly this version of the node."""
+    """A merge patch for exactly this version of the node."""
     annotations: Object = {MOVE_MARK: record}
     if node.annotations.get(DO_NOT_DISRUPT) != "true":
         annotations |= {DO_NOT_DISRUPT: "true", PROTECTED: "true"}

@@ -1,4 +1,4 @@
-"""Applying a plan: written down, and carried out by whoever leads, ourselves if nobody does."""
+"""Applies a plan: writes the records, and executes them unless a consolidator holds the lease."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ POLL_SECONDS = 2.0
 
 
 def summary(ended: Mapping[MovePhase, int]) -> str:
-    """What came of moves, in one line; said as well when there were none."""
+    """Summarise finished moves in one line, also if there were none."""
     made, undone, refused = (
         ended.get(phase, 0) for phase in (MovePhase.DONE, MovePhase.ROLLED_BACK, MovePhase.REJECTED)
     )
@@ -35,7 +35,7 @@ def summary(ended: Mapping[MovePhase, int]) -> str:
 
 
 def executor_of(client: Client, options: ConsolidatorSettings) -> MoveActuator:
-    """For those who only write down and read records."""
+    """An actuator for callers that only write and read records."""
     smart_pods = SmartPodBackend(
         client, options.smart_pods, ClaimMonitor(client.clock), RequestPurpose.REPLACEMENT
     )
@@ -52,11 +52,10 @@ async def apply(
     bound: PlanBound | None = None,
     told: Callable[[MoveRecord], None] = lambda record: None,
 ) -> list[MoveRecord]:
-    """Have moves carried out, by whoever leads, and wait until all of them are over.
+    """Have the leader execute the moves, and wait until all of them have ended.
 
-    `bound` is what the certificate of their plan said; `told` hears of every phase that a move reaches.
-    Cancelled, it leaves moves to the next leader.
-    Moves that are under way already are waited for.
+    `bound` is the bound of the plan's certificate; `told` is called for every phase that a move reaches.
+    Moves that are already active are waited for. On cancellation the next leader finishes the moves.
     """
     executor, clock = executor_of(client, options), client.clock
     await executor.prepare()

@@ -1,9 +1,9 @@
-"""The durable record of one move: what was decided, how far it got, and what came of it.
+"""The durable record of one move: the decision, its phase, and the result.
 
-One ConfigMap per move, named after the move, which is the same for the same nodes. It is
-written before anything is done, and over exactly the version that was read. While a
-move is under way it carries the label `active`; after that it is an entry of the ledger.
-A record that somebody has edited is checked like any input.
+Each move has one ConfigMap, named after the move's id, which is the same for the same nodes. It is written
+before anything is done, and updated with the resourceVersion that was read. An active move carries the label
+`active`; afterwards the record is an entry of the ledger. A record is validated like any other input, because
+it may have been edited.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from karpool.model.requirements import ValueSet
 from karpool.model.taints import Toleration
 
 DOMAIN = "consolidation.karpool.dev"
-RECORD = f"{DOMAIN}/record"  # label; its value says of what
+RECORD = f"{DOMAIN}/record"  # label; its value is the type of record
 ACTIVE = f"{DOMAIN}/active"  # label
 PHASE = f"{DOMAIN}/phase"
 SCORE = f"{DOMAIN}/score"
@@ -32,7 +32,7 @@ SAVINGS = f"{DOMAIN}/savings-per-hour"
 NODES = f"{DOMAIN}/nodes"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MOVE = "move"
-KEY = "record"  # in the ConfigMap's data
+KEY = "record"  # key in the ConfigMap's data
 PREFIX = "karpool-move-"
 SIZE_LIMIT = 900_000  # bytes; a ConfigMap may have 1 MiB
 _NODES_SHOWN = 20
@@ -41,10 +41,10 @@ Object = dict[str, Any]
 
 class MovePhase(StrEnum):
     WAITING = "Waiting"  # decided; nothing is done until the quiet time is over
-    ASKING = "Asking"  # new nodes are asked for
-    CORDONING = "Cordoning"  # nothing may come to the nodes any more; the last look
-    DELETING = "Deleting"  # from here on there is no way back for nodes whose claim is deleted
-    SETTLING = "Settling"  # the nodes are gone; what came of it is measured
+    ASKING = "Asking"  # new nodes are requested
+    CORDONING = "Cordoning"  # no new pods on the nodes; last validation
+    DELETING = "Deleting"  # irreversible for nodes whose claim is deleted
+    SETTLING = "Settling"  # the nodes are gone; the saving is measured
     ROLLING_BACK = "RollingBack"
     DONE = "Done"
     ROLLED_BACK = "RolledBack"
@@ -56,7 +56,7 @@ class MovePhase(StrEnum):
 
     @property
     def takes_nodes(self) -> bool:
-        """Whether its nodes count as going: against budgets, and for what is planned next."""
+        """Whether its nodes count as leaving, for budgets and for later plans."""
         return self in _TAKING
 
 
@@ -68,10 +68,10 @@ _TAKING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderRequest:
-    """What the placeholder of one new node asks for. Without zones, any that the pool allows; without
-    types, any that was planned.
+    """The request of one new node's placeholder. Without zones or types, any planned one will do.
 
-    `labels` are those that its pods ask of their node, `apart` the pods that they share none with."""
+    `labels` are those that the pods require of their node, `apart` the pods that they share no node with.
+    """
 
     resources: Mapping[str, int] = field(hash=False)
     tolerations: tuple[Toleration, ...] = ()
@@ -83,8 +83,7 @@ class PlaceholderRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlanBound:
-    """What a certificate said at that time: its plan saved so much per hour, and none could save more than
-    that."""
+    """The result of a certificate: what its plan saved per hour, and the upper bound of any plan."""
 
     planned_per_hour: float
     possible_per_hour: float
@@ -92,12 +91,12 @@ class PlanBound:
 
     @property
     def share(self) -> float | None:
-        """What was planned of what was possible; None: nothing was."""
+        """The planned share of the possible saving; None if nothing was possible."""
         return self.planned_per_hour / self.possible_per_hour if self.possible_per_hour > 0 else None
 
 
 def bound_of(plan: ConsolidationPlan) -> PlanBound | None:
-    """None: the plan has no certificate, or nobody could tell."""
+    """None if the plan has no certificate or the bound is unknown."""
     certificate = plan.certificate
     if certificate is None or certificate.possible_per_hour is None:
         return None
@@ -108,29 +107,29 @@ def bound_of(plan: ConsolidationPlan) -> PlanBound | None:
 class MoveRecord:
     """`uid` and `version` are the ConfigMap's, empty before it exists; times are seconds since the epoch.
 
-    `attempt` counts how often the same move was begun. `owners` are the controllers of the pods
-    that it disturbs, by uid, with their number. `bound` is the newest certificate when it was decided.
+    `attempt` counts how often the same move was begun. `owners` are the controllers of the disturbed pods, by
+    uid, with the number of pods. `bound` is the latest certificate at the time of the decision.
     """
 
     move: Move
     phase: MovePhase
     created: float
-    since: float  # the phase
+    since: float  # start of the phase
     attempt: int = 1
     wanted: tuple[PlaceholderRequest, ...] = ()  # one for each new node
-    arrived: tuple[str, ...] = ()  # the new nodes, when they are there
-    arrived_price: float | None = None  # per hour, together
-    unused: tuple[str, ...] = ()  # NodeClaims that came for its placeholders, and none of them is there
-    asked_at: float | None = None  # when the phase Asking began
-    kept: tuple[str, ...] = ()  # nodes that stay after all
+    arrived: tuple[str, ...] = ()  # the new nodes, once they are ready
+    arrived_price: float | None = None  # per hour, of all new nodes
+    unused: tuple[str, ...] = ()  # NodeClaims launched for its placeholders that hold none of them
+    asked_at: float | None = None  # start of the phase Asking
+    kept: tuple[str, ...] = ()  # nodes that were not removed
     owners: Mapping[str, int] = field(default_factory=dict, hash=False)
-    disturbed: int = 0  # pods
-    redisturbed: int = 0  # of them, those that an earlier move disturbed shortly before
-    deleted_at: float | None = None  # when the phase Deleting began
+    disturbed: int = 0  # number of pods
+    redisturbed: int = 0  # pods that an earlier move disturbed shortly before
+    deleted_at: float | None = None  # start of the phase Deleting
     gone_at: float | None = None
     ended: float | None = None
-    realised: float | None = None  # saving per hour; None: not measured, or a price is not known
-    extra_nodes: tuple[str, ...] = ()  # that had to be bought for its pods although none was planned
+    realised: float | None = None  # saving per hour; None: not measured, or a price is unknown
+    extra_nodes: tuple[str, ...] = ()  # launched for its pods without being planned
     reason: str = ""  # code
     message: str = ""
     bound: PlanBound | None = None
@@ -147,7 +146,7 @@ class MoveRecord:
 
     @property
     def going(self) -> tuple[str, ...]:
-        """Nodes that it takes, or has taken."""
+        """The nodes that the move removes or has removed."""
         return tuple(name for name in self.nodes if name not in self.kept)
 
     @property
@@ -167,13 +166,13 @@ def record_name(move: Move) -> str:
 
 
 def selection(namespace: str, *, active: bool = False) -> ListOptions:
-    """Of all namespaces, where none is named."""
+    """Select records; of all namespaces if none is named."""
     labels = f"{RECORD}={MOVE}" + (f",{ACTIVE}=true" if active else "")
     return ListOptions(namespace=namespace or None, label_selector=labels)
 
 
 def to_object(record: MoveRecord, namespace: str) -> Object:
-    """Raises Invalid when it is too large to be stored."""
+    """Raises Invalid if the record is too large to be stored."""
     content = finite(msgspec.to_builtins(record))
     for key in ("uid", "version"):
         del content[key]

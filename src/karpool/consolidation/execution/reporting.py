@@ -1,8 +1,8 @@
-"""What was decided about nodes, as Events: with the numbers, on the right objects, and not again and again.
+"""Reports decisions about nodes as Events with their numbers, without repeating them.
 
-A move of one node is told on its Node and its NodeClaim; a move of several nodes once on
-each NodePool that gives some. The same statement about an object is repeated after a quarter of an hour
-at the earliest; why a move is not made is the same statement while nothing but its numbers change.
+A move of one node is reported on its Node and its NodeClaim, a move of several nodes once on each NodePool
+involved. The same message about an object is repeated after 15 minutes at the earliest. Two rejections that
+differ only in their numbers count as the same message.
 """
 
 import re
@@ -27,7 +27,7 @@ TERMINATING = "DisruptionTerminating"
 ROLLED_BACK = "ConsolidationRolledBack"
 DONE = "ConsolidationDone"
 _REFUSALS = frozenset((event_text.REJECTED, ROLLED_BACK, BLOCKED))
-_NUMBER = re.compile(r"(?<![\w.-])\$?[0-9]+(?:\.[0-9]+)?%?(?![\w-])")  # and not what is part of a name
+_NUMBER = re.compile(r"(?<![\w.-])\$?[0-9]+(?:\.[0-9]+)?%?(?![\w-])")  # numbers that are not part of a name
 _UNREADABLE = frozenset((ConsolidationReason.BUDGET_UNREADABLE, ConsolidationReason.NODEPOOL_UNREADABLE))
 
 
@@ -63,7 +63,7 @@ class MoveReporter:
             self._say(about, "Normal", event_text.REJECTED, text)
 
     def moved(self, record: MoveRecord, view: ClusterView | None) -> None:
-        """A record that reached another phase."""
+        """Report a record that changed its phase."""
         if view is None:
             return
         move, why = record.move, Infeasible(ConsolidationReason(record.reason), record.message)
@@ -92,7 +92,7 @@ class MoveReporter:
 
 
 def _blocked(plan: ConsolidationPlan) -> dict[str, Infeasible[ConsolidationReason]]:
-    """Pools that something unreadable closes: nobody would see why otherwise."""
+    """Pools that are closed by something unreadable; only an event makes that visible."""
     blocked = {pool.name: why for pool in plan.pools for why in pool.why if why.reason in _UNREADABLE}
     for rejected in plan.rejected:
         for why in rejected.why:
@@ -123,7 +123,7 @@ def _outcome(record: MoveRecord) -> str:
 
 
 def _about(move: Move, view: ClusterView) -> Iterator[tuple[ObjectReference, str]]:
-    """Objects, and the numbers of the pool that decides about them."""
+    """The objects of the move, and the numbers of the pool that decides about them."""
     by_pool = {verdict.pool: verdict for verdict in move.verdict.pools}
     subjects = _subjects(move, view)
     pools = [subject.name for subject in subjects] if len(move.nodes) > 1 else [move.nodes[0].pool] * 2

@@ -1,9 +1,9 @@
-"""Which moves wait for which: those that share what only one of them can use at a time.
+"""Decides which moves wait for which: moves that compete for the same limit run one after the other.
 
-Two moves share a disruption budget when it does not let the pods of both go at once; a quota when it does not
-admit the successors of both next to the pods that end; a spread constraint,
-because where the pods of one may go depends on where those of the other are; and a node that both send pods
-to, since nobody says whose come first. The older goes first. Pure.
+Two moves compete for a disruption budget that does not allow the pods of both at once, for a quota that does
+not admit the new pods of both next to the terminating ones, for a spread constraint (the place of one move's
+pods depends on the place of the other's), and for a node that receives pods of both, since their order is
+unknown. The older move goes first. Pure.
 """
 
 from collections import Counter
@@ -17,14 +17,14 @@ from karpool.consolidation.view import ClusterView
 
 
 class SharedLimit(NamedTuple):
-    """What moves together may take at a time: pods of a disruption budget, a resource of a quota."""
+    """A limit that moves share: pods of a disruption budget, or a resource of a quota."""
 
     name: str
     allowed: int
 
 
 def waiting_for(records: Iterable[MoveRecord], view: ClusterView) -> dict[str, str]:
-    """By record that has not begun: the one that it has to wait for."""
+    """Map each record that has not begun to the record that it waits for."""
     active = [
         record
         for record in records
@@ -52,7 +52,9 @@ def waiting_for(records: Iterable[MoveRecord], view: ClusterView) -> dict[str, s
 def _rival(
     taken: Mapping[SharedLimit, int], used: Mapping[SharedLimit, int], last: Mapping[SharedLimit, str]
 ) -> str:
-    """Of a move that alone takes more than may go at once, the server sees to the order."""
+    """The last move that uses a limit which this move would exceed. A single move may exceed it: the API
+    server enforces the order then.
+    """
     for limit, amount in taken.items():
         if limit in last and used[limit] + amount > limit.allowed:
             return last[limit]
@@ -60,8 +62,10 @@ def _rival(
 
 
 def limited_amounts(move: Move, view: ClusterView) -> Counter[SharedLimit]:
-    """What its pods take of their disruption budgets when they go, and what their successors, which come
-    before they have ended, of the quotas of their namespaces."""
+    """What the move takes of limits: its pods of their disruption budgets, their successors of the quotas.
+
+    Successors are created before the old pods have ended.
+    """
     pods, table = view.pods, view.snapshot.shapes
     taken: Counter[SharedLimit] = Counter()
     moving = pods.moves
@@ -85,7 +89,7 @@ def limited_amounts(move: Move, view: ClusterView) -> Counter[SharedLimit]:
 
 
 def shared_keys(move: Move, view: ClusterView) -> frozenset[str]:
-    """Nodes that receive its pods, and the spread constraints of its pods."""
+    """The nodes that receive its pods, and the spread constraints of its pods."""
     keys = {f"node {pod.node}" for pod in move.pods if pod.node}
     pods, table = view.pods, view.snapshot.shapes
     moving = pods.moves

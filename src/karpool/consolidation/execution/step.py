@@ -1,10 +1,9 @@
-"""One step of a move under way: from its record and what is seen to what is written or done next.
+"""Computes the next step of an active move from its record and an observation.
 
-Pure and level-triggered: `step` may be called at any time and as often as anybody likes.
-It gives either a record to store, or things to do, or nothing but a time to look again;
-so whatever is done was written down before. Every action may be repeated. Until the
-first NodeClaim is deleted a move can be rolled back, and is, whenever anything that
-decided it has changed.
+Pure and level-triggered: `step` may be called at any time and any number of times. It returns a record to
+store, or actions, or only a time to try again, so every action is recorded before it is done. Every action
+may be repeated. Until the first NodeClaim is deleted a move can be rolled back, and is rolled back if
+anything that it was decided on has changed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +21,10 @@ from karpool.model.kubernetes.node import Node
 from karpool.provisioning.claims.node_readiness import readiness
 from karpool.provisioning.placeholders.placeholder import Placeholder, PlaceholderState
 
-CLOCK_SKEW_SECONDS = 60.0  # between those who lead one after the other
-MEASURE_SECONDS = 1200.0  # what cannot be measured by then is not
-# What may pass by itself: other moves go on, pods come and go, an autoscaler makes room for those that wait.
-# Once new nodes are paid for that is worth waiting for.
+CLOCK_SKEW_SECONDS = 60.0  # between successive leaders
+MEASURE_SECONDS = 1200.0  # a saving that cannot be measured by then is not measured
+# Objections that may pass by themselves: other moves end, pods come and go, an autoscaler adds capacity. They
+# are worth waiting for once new nodes are paid for.
 _PASSING = frozenset(
     (
         ConsolidationReason.PDB_BLOCKED,
@@ -39,20 +38,20 @@ _PASSING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ExecutionSettings:
-    """`launch_seconds` None: as upstream, from 10 minutes to an hour by the number of nodes."""
+    """`launch_seconds` None: as in Karpenter, 10 minutes to an hour by the number of nodes."""
 
     quiet_seconds: float = 15.0  # between decision and validation
     launch_seconds: float | None = None
-    refusal_seconds: float = 30.0  # an autoscaler that says no for so long means it
-    look_seconds: float = 120.0  # a move that could not be looked at again for so long is given up
+    refusal_seconds: float = 30.0  # an autoscaler that refuses for this long is believed
+    look_seconds: float = 120.0  # a move that could not be validated for this long is given up
     settle_seconds: float = 60.0  # after the nodes are gone, until savings are measured
-    # Whether nodes that go are closed to new pods while others are asked for; see docs/benchmarks.md.
+    # Whether nodes to remove are cordoned while new ones are requested; see docs/benchmarks.md.
     cordons_early: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSavings:
-    """What the cluster looks like once a move's nodes are gone."""
+    """The state of the cluster after a move's nodes are gone."""
 
     realised: float | None
     extra_nodes: tuple[str, ...] = ()
@@ -60,21 +59,21 @@ class MeasuredSavings:
 
 @dataclass(frozen=True, slots=True)
 class MoveObservation:
-    """What is seen, at this moment, of what one record is about.
+    """The current state of the objects of one record.
 
-    `nodes` and `claims` were just read and hold what exists. `objections` None: the move could not be
-    looked at again yet; empty: nothing speaks against it. `stop` is what stops it whatever the phase:
-    the switch, a closed pool. `cordon_seen`: whatever made the objections knew of the cordon.
+    `nodes` and `claims` were just read and hold what exists. `objections` None: the move was not validated
+    yet; empty: there is no objection. `stop` ends the move in any phase: the switch, or a closed pool.
+    `cordon_seen`: the view that gave the objections included the cordon.
     """
 
-    waits_for: str = ""  # a move under way that has to be over first
+    waits_for: str = ""  # an active move that must end first
     nodes: Mapping[str, Node] = field(default_factory=dict)
     claims: Mapping[str, NodeClaim] = field(default_factory=dict)
     placeholders: Sequence[Placeholder] = ()
     stop: Infeasible[ConsolidationReason] | None = None
     objections: tuple[Infeasible[ConsolidationReason], ...] | None = None
     cordon_seen: bool = False
-    owners: Mapping[str, int] = field(default_factory=dict)  # of the pods that are disturbed
+    owners: Mapping[str, int] = field(default_factory=dict)  # of the disturbed pods
     redisturbed: int = 0
     arrived_price: float | None = None
     measured: MeasuredSavings | None = None
@@ -98,7 +97,7 @@ class UnmarkNode:
 
 @dataclass(frozen=True, slots=True)
 class RequestNodes:
-    """New nodes of the move, by number."""
+    """Request the new nodes of the move, by number."""
 
     indices: tuple[int, ...]
 
@@ -123,7 +122,7 @@ class RunActions:
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    until: float | None = None  # None: for something to change
+    until: float | None = None  # None: until something changes
 
 
 Next = StoreRecord | RunActions | WaitUntil
@@ -131,7 +130,7 @@ Next = StoreRecord | RunActions | WaitUntil
 
 def next_step(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
     if record.since > now + CLOCK_SKEW_SECONDS and not record.phase.is_over:
-        # The clock went back: what is waited for begins anew, instead of lasting as long as the jump.
+        # The clock went back: waits start again instead of lasting as long as the jump.
         return StoreRecord(replace(record, since=now))
     match record.phase:
         case MovePhase.WAITING:
@@ -150,13 +149,13 @@ def next_step(record: MoveRecord, world: MoveObservation, settings: ExecutionSet
 
 
 def launch_deadline(record: MoveRecord, settings: ExecutionSettings) -> float:
-    """When new nodes must be there."""
+    """The time by which new nodes must be ready."""
     seconds = settings.launch_seconds
     return record.since + (command_timeout(len(record.nodes)) if seconds is None else seconds)
 
 
 def _waiting(record: MoveRecord, world: MoveObservation, settings: ExecutionSettings, now: float) -> Next:
-    # A placeholder of another move may have found room on the node: nothing was done yet.
+    # A placeholder of another move may have landed on the node: nothing was done yet.
     if why := world.stop or _missing(record, world) or _taken(_sources(record, world), record):
         return StoreRecord(record.to(MovePhase.REJECTED, now, why.reason, why.detail))
     due = record.since + settings.quiet_seconds
@@ -193,7 +192,7 @@ def _asking(record: MoveRecord, world: MoveObservation, settings: ExecutionSetti
         (placeholder for placeholder in world.placeholders if placeholder.epoch == record.attempt),
         key=_by_index,
     )
-    # Room that came free somewhere else may take a placeholder whose node was bought already.
+    # Capacity that became free elsewhere may take a placeholder whose node was already launched.
     coming = {placeholder.claim for placeholder in own if not placeholder.node}
     used = {placeholder.claim for placeholder in own if placeholder.node}
     unused = tuple(sorted({*record.unused, *coming} - used - {""}))
@@ -236,8 +235,8 @@ def _cordoning(record: MoveRecord, world: MoveObservation, settings: ExecutionSe
     if world.objections:
         return WaitUntil(limit) if _passes(world) else _back(record, now, world.objections[0])
     if world.placeholders:
-        # Room that they hold would be bought a second time for the pods that need it. Until now others
-        # must not have it.
+        # The capacity that placeholders reserve would be launched again for the pods that need it. Until now
+        # it had to be kept from other pods.
         return _withdraw(world, limit)
     return StoreRecord(
         record.to(
@@ -307,7 +306,7 @@ def _rolling_back(record: MoveRecord, world: MoveObservation, now: float) -> Nex
 
 
 def _passes(world: MoveObservation) -> bool:
-    """Whether all that speaks against a move may pass by itself."""
+    """Whether all objections to the move may pass by themselves."""
     return all(objection.reason in _PASSING for objection in world.objections or ())
 
 
@@ -316,7 +315,7 @@ def _back(record: MoveRecord, now: float, why: Infeasible[ConsolidationReason]) 
 
 
 def _not_looked_at(settings: ExecutionSettings) -> Infeasible[ConsolidationReason]:
-    """The view that says whether anything has changed is not kept up to date by the server."""
+    """The objection that the view is stale, so that the move cannot be validated."""
     return Infeasible(
         ConsolidationReason.TIMEOUT,
         f"the move could not be validated within {settings.look_seconds:g} s",
@@ -345,7 +344,7 @@ def _marks(nodes: Sequence[Node], record: MoveRecord, now: float) -> Next | None
 
 
 def _taken(nodes: Sequence[Node], record: MoveRecord) -> Infeasible[ConsolidationReason] | None:
-    """A node that another move has marked is not ours to take."""
+    """Refuse a node that another move has marked."""
     for node in nodes:
         other = marked_by(node)
         if other and other != record.name:
@@ -355,7 +354,7 @@ def _taken(nodes: Sequence[Node], record: MoveRecord) -> Infeasible[Consolidatio
 
 
 def _missing(record: MoveRecord, world: MoveObservation) -> Infeasible[ConsolidationReason] | None:
-    """A node or claim that is gone, goes, or is another one by now."""
+    """Refuse a node or claim that is gone, is being deleted, or was replaced."""
     for source in record.move.nodes:
         about = f"node {source.name}"
         claim, node = world.claims.get(source.claim), world.nodes.get(source.name)
@@ -373,7 +372,7 @@ def _missing(record: MoveRecord, world: MoveObservation) -> Infeasible[Consolida
 
 
 def _lost(record: MoveRecord, world: MoveObservation) -> Infeasible[ConsolidationReason] | None:
-    """A new node that came and does not serve any more."""
+    """Report a new node that arrived and is no longer ready."""
     for name in record.arrived:
         if lack := readiness(world.nodes.get(name), {}):
             return Infeasible(ConsolidationReason.NEW_NODE_LOST, lack.detail, f"node {name}")
@@ -410,11 +409,11 @@ def _is_same(source: SourceNode, world: MoveObservation) -> bool:
 
 
 def _is_left(source: SourceNode, world: MoveObservation) -> bool:
-    """Whether its claim is still to be deleted."""
+    """Whether the claim of the node is still to be deleted."""
     claim = world.claims.get(source.claim)
     return claim is not None and _is_same(source, world) and not claim.is_deleting
 
 
 def _is_its_node(source: SourceNode, record: MoveRecord, world: MoveObservation) -> bool:
-    """Whether the node of that name is the one that was planned: then it carries our mark."""
+    """Whether the node of that name is the planned one: only that one carries the mark of the move."""
     return marked_by(world.nodes[source.name]) == record.name if source.name in world.nodes else False

@@ -1,10 +1,10 @@
-"""Looking at moves again: before they are made, before a saved plan is applied, and for one's own curiosity.
+"""Validates moves again: before they are made, before a saved plan is applied, and for what-if questions.
 
-Everything that was decided is decided again on what the cluster is now: the nodes and
-their claims, the pods on them, every rule of eligibility, budgets, room, and the score.
+Validation repeats the whole decision on the current cluster: nodes and claims, their pods, every rule of
+eligibility, budgets, capacity, and the score.
 
-A saved plan is stale when it is too old, or when one of its moves would not be decided again today.
-Whatever it was made with, budgets count now.
+A saved plan is stale if it is too old, or if one of its moves would not be decided again. Budgets always
+apply, even to a plan that was made without them.
 """
 
 from collections import Counter
@@ -54,16 +54,16 @@ _UNSCORED = ConsolidationPolicy(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED)
 NONE_ARRIVED: Mapping[str, Sequence[str]] = {}
 _AGREED_BEFORE_PAYING = frozenset((ConsolidationReason.SCORE, ConsolidationReason.SMALL_SAVING))
 _TIMEOUT_SECONDS_PER_NODE = 0.08
-_REASONS_SHOWN = 3  # of each pod: nobody reads a long list
+_REASONS_SHOWN = 3  # per pod: a longer list is not readable
 _TIMEOUT_SECONDS = (600.0, 3600.0)
 
 
 def same_outcome(
     planned_types: Collection[str] | None, new_nodes: int, types: Collection[str], *, unplaced: bool
 ) -> bool:
-    """Whether a second simulation confirms a command. None: it was a delete.
+    """Whether a second simulation confirms a command. `planned_types` is None for a delete.
 
-    A replacement is confirmed when as many nodes are needed and what was planned is still possible.
+    A replacement is confirmed if it needs the same number of nodes and the planned types are still possible.
     """
     if unplaced or new_nodes != (planned_types is not None):
         return False
@@ -71,7 +71,7 @@ def same_outcome(
 
 
 def command_timeout(queued: int) -> float:
-    """Seconds that a command may take while so many nodes wait to go."""
+    """Timeout of a command in seconds, by the number of queued nodes."""
     least, most = _TIMEOUT_SECONDS
     return min(max(_TIMEOUT_SECONDS_PER_NODE * queued, least), most)
 
@@ -91,11 +91,10 @@ def validate_all(
     targets: Collection[str] = (),
     begun: Collection[str] = (),
 ) -> dict[str, tuple[Infeasible[ConsolidationReason], ...]]:
-    """Moves in order, each on top of those before it that still hold; by their ids.
+    """Validate moves in order, each on top of the earlier valid ones; return the objections by move id.
 
-    `arrived` are the new nodes of moves (by id) in the order of the plan, once they are there. `targets`
-    are nodes that may receive pods however young they are. `begun` are moves (by id) whose nodes take no
-    pods any more.
+    `arrived` are the new nodes of moves (by id) in the order of the plan, once they are ready. `targets` are
+    nodes that may receive pods even if they are young. `begun` are moves (by id) whose nodes are cordoned.
     """
     judged = find_candidates(view, settings, now)
     if targets:
@@ -115,12 +114,12 @@ def validate_all(
 
 
 class _Again:
-    """One move, once more."""
+    """The validation of one move."""
 
     def __init__(
         self, planner: Planner, move: Move, arrived: Sequence[str], received: Bools, *, begun: bool
     ) -> None:
-        """`received`: rows that were sent pods before any move was."""
+        """`received`: rows that received pods before any move of this validation."""
         self._planner, self._move, self._arrived, self._received = planner, move, arrived, received
         self._begun = begun or bool(arrived)
         self._world: PlanningState = planner.world
@@ -161,9 +160,11 @@ class _Again:
                 )
 
     def _ineligible(self, rows: Sequence[int]) -> Iterable[Infeasible[ConsolidationReason]]:
-        """By every rule, and for the reason that was planned: an empty node that filled up is none. One
-        that emptied is left to those that take empty nodes, unless the move has begun: it goes all the same,
-        and going back would only take it a second time."""
+        """Apply every rule for the planned kind of move: an empty node that filled up is refused.
+
+        A node that became empty is left to the emptiness method, unless the move has begun: rolling it back
+        would only lead to a second removal.
+        """
         judged = self._planner.judged
         planned = judged.empty if self._move.kind is MoveKind.EMPTY else judged.candidates
         if self._begun:
@@ -192,7 +193,7 @@ class _Again:
                     )
 
     def _needed(self, rows: Sequence[int]) -> Iterable[Infeasible[ConsolidationReason]]:
-        """Nodes that a move before this one has to send pods to, for want of the place it was to have."""
+        """Refuse nodes that an earlier move now needs for its pods, because their planned place is gone."""
         for row in rows if self._move.kind is not MoveKind.EMPTY else ():
             if self._world.receives[row] and not self._received[row]:
                 name = self._view.machines[row].name
@@ -214,7 +215,7 @@ class _Again:
         removed = world.relocation.mark()
         world.expect_new(bought)
         placed, left = self._place(rows, new)
-        if left and world.relocation.expects_new:  # the others may have been placed before them
+        if left and world.relocation.expects_new:  # retry: placed before the new nodes
             world.relocation.undo(removed)
             placed, left = self._place(rows, new)
         if left and move.kind is not MoveKind.EMPTY:
@@ -225,7 +226,9 @@ class _Again:
         return self._decide(draft, mark)
 
     def _place(self, rows: list[int], new: Mapping[int, Pods]) -> tuple[list[tuple[int, int, int]], Pods]:
-        """Pods that need no new node: where they were meant to go, else wherever there is room."""
+        """Place the pods that need no new node: at their planned place, otherwise anywhere. Return the
+        unplaced ones too.
+        """
         world, relocation = self._world, self._world.relocation
         left = dict(world.demand(rows))
         for pods in new.values():
@@ -233,7 +236,7 @@ class _Again:
                 left[shape] -= number
         placed: list[tuple[int, int, int]] = []
         homes, waiting = list(self._planned(rows)), -1
-        while len(homes) != waiting:  # a pod may have to wait for another to come, as spread demands
+        while len(homes) != waiting:  # spread may allow a pod only after another is placed
             waiting, still = len(homes), list[tuple[int, int]]()
             for shape, row in homes:
                 if left.get(shape, 0) <= 0:
@@ -245,7 +248,7 @@ class _Again:
                     still.append((shape, row))
             homes = still
         progress = True
-        while progress:  # a pod may have waited for another to come
+        while progress:  # spread may allow a pod only after another is placed
             progress = False
             for shape in [unplaced for unplaced, number in left.items() if number > 0]:
                 for row, number in relocation.place(shape, left[shape]):
@@ -255,7 +258,7 @@ class _Again:
         return placed, {shape: number for shape, number in left.items() if number > 0}
 
     def _planned(self, rows: Iterable[int]) -> Iterable[tuple[int, int]]:
-        """Shape and row of every pod that was to go to a node that is still there."""
+        """Shape and row of every pod whose planned node still exists."""
         find = self._view.snapshot.find
         homes = promised_by(self._move, self._arrived)
         home = {pod: find(name) for pod, name in homes.items() if name}
@@ -282,7 +285,7 @@ class _Again:
         return why
 
     def _pods_of_new_nodes(self, rows: Iterable[int]) -> dict[int, Pods]:
-        """By new node, the shapes of its pods that are still there."""
+        """The pods of each new node that still exist, by shape."""
         home = {pod.pod: pod.new_node for pod in self._move.pods if pod.new_node is not None}
         pods, shapes_of = (
             self._view.pods,
@@ -298,8 +301,10 @@ class _Again:
     def _still_sold(
         self, node: ReplacementNode, pods: Pods
     ) -> FittingTypes | Infeasible[ConsolidationReason]:
-        """Whether the types that were planned can still be had and still hold the pods; only they count
-        against limits."""
+        """The planned types that are still available and still hold the pods, or the objection.
+
+        Only these types count against limits.
+        """
         planned = {choice.instance_type for choice in node.options}
         zones = frozenset(choice.zone for choice in node.options if choice.zone)
         counted = any(self._world.relocation.counts(shape) for shape in pods)
@@ -315,8 +320,11 @@ class _Again:
 def _after_paying(
     draft: CandidateMove, why: Iterable[Infeasible[ConsolidationReason]]
 ) -> tuple[Infeasible[ConsolidationReason], ...]:
-    """The score was agreed to before the new nodes were bought. They raise what the pool costs, so that the
-    same move scores less now; as long as going on saves anything, going back only wastes what was paid."""
+    """Filter the objections to a move whose new nodes are already paid for.
+
+    The score was approved before the launch. New nodes raise the pool's cost, so the same move scores less
+    now; while it still saves money, a rollback only wastes what was paid.
+    """
     rest = tuple(objection for objection in why if objection.reason not in _AGREED_BEFORE_PAYING)
     if draft.savings > LEAST_SAVING:
         return rest
@@ -325,7 +333,7 @@ def _after_paying(
 
 
 def promised_by(move: Move, arrived: Sequence[str]) -> dict[str, str]:
-    """By pod, the node that it is meant for; empty: one that is still to come."""
+    """The planned node of each pod; empty for a node that is still to come."""
     homes = {pod.pod: pod.node for pod in move.pods if pod.node}
     for pod in move.pods:
         if pod.new_node is not None:
@@ -336,9 +344,9 @@ def promised_by(move: Move, arrived: Sequence[str]) -> dict[str, str]:
 def what_if(
     view: ClusterView, names: Sequence[str], settings: PlanSettings = DEFAULTS, now: float = 0.0
 ) -> Move | tuple[Infeasible[ConsolidationReason], ...]:
-    """The move that takes exactly these nodes, whatever holds them; or why there is none.
+    """Return the move that removes exactly these nodes, or the reasons why there is none.
 
-    Eligibility, budgets and scores are not asked, but the score is given.
+    Eligibility, budgets and the score's threshold are ignored; the score is computed.
     """
     rows = [view.snapshot.find(name) for name in names]
     unknown = [name for name, row in zip(names, rows, strict=True) if row is None]
@@ -372,7 +380,7 @@ def what_if(
 
 
 def _why_nowhere(view: ClusterView, others: Room, pod: str) -> str:
-    """What speaks against the nodes that stay, each by itself; pods may also be too many together."""
+    """Why each remaining node alone cannot take the pod. Pods may also be too many together."""
     shape = view.snapshot.shapes[int(view.pods.shapes[view.pods.keys.index(pod)])]
     reasons = explain_nodes(others, shape)
     return f": {'; '.join(map(show_count, reasons[:_REASONS_SHOWN]))}" if reasons else ""
@@ -383,16 +391,16 @@ def _why_nowhere(view: ClusterView, others: Room, pod: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanCheck:
-    """`refused` says of each move that does not hold any more why; `too_old` of the whole plan."""
+    """`refused` has the objections to each invalid move; `too_old` concerns the whole plan."""
 
     moves: tuple[Move, ...]
     refused: Mapping[str, tuple[Infeasible[ConsolidationReason], ...]]
-    unchanged: bool  # nothing at all that decided the plan has changed
+    unchanged: bool  # nothing that decided the plan has changed
     too_old: Infeasible[ConsolidationReason] | None = None
 
     @property
     def good(self) -> tuple[Move, ...]:
-        """The moves that may be made, in the order of the plan."""
+        """The valid moves, in the order of the plan."""
         return () if self.too_old else tuple(move for move in self.moves if move.id not in self.refused)
 
 
@@ -404,7 +412,7 @@ def check_plan(
     *,
     max_age_seconds: float | None,
 ) -> PlanCheck:
-    """`max_age_seconds`: None for any age. Raises Invalid for a plan that contradicts itself."""
+    """Validate a saved plan; `max_age_seconds` None: any age. Raises Invalid if it contradicts itself."""
     now_settings = replace(settings, heed_budgets=True, deadline_seconds=None)
     moves = _distinct(plan.moves)
     results = validate_all(moves, view, now_settings, now)
@@ -417,7 +425,7 @@ def check_plan(
 
 
 def _distinct(moves: Sequence[Move]) -> tuple[Move, ...]:
-    """Each once, though a file may say it twice. Raises Invalid when two of them share a node."""
+    """Remove duplicate moves. Raises Invalid if two different moves share a node."""
     distinct: list[Move] = []
     for move in moves:
         if move not in distinct:

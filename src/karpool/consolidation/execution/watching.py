@@ -1,7 +1,7 @@
-"""Everything that a consolidator watches, and the view that comes of it.
+"""Watches every kind that the consolidator needs, and builds its view.
 
-Placeholders of moves are not part of the view: they hold room for pods that are still
-somewhere else, and would be counted twice.
+Placeholders of moves are not part of the view: they reserve capacity for pods that still run elsewhere, so
+those pods would count twice.
 """
 
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ class Watching:
         self.informers = InformerSet(client, self._watches(client.clock, smart_pods.namespace))
 
     def view(self, records: Iterable[MoveRecord], problems: Iterable[str], now: float) -> ClusterView:
-        """As the cluster is; how moves under way change it is in `in_flight_view`."""
+        """The view of the cluster without active moves; `in_flight_view` adds them."""
         snapshot = self.cluster.snapshot(now)
         self._monitor.pools_seen(snapshot.pools)
         return view_of(
@@ -62,16 +62,16 @@ class Watching:
 
     @property
     def changes(self) -> int:
-        """A cluster that stands still is known by them."""
+        """A counter of changes; it stays the same while the cluster is unchanged."""
         return self.cluster.changes + self.stop.changes
 
     def marked(self) -> dict[str, str]:
-        """Nodes that a move has marked, as far as is known, and its record."""
+        """The nodes that carry a mark, with the record that it names. May be stale."""
         nodes = (machine.node for machine in self.cluster.snapshot().nodes)
         return {node.name: record for node in nodes if node is not None and (record := marked_by(node))}
 
     def held(self) -> frozenset[str]:
-        """Nodes with a placeholder of ours: they look empty, and are not."""
+        """The nodes with one of our placeholders: they look empty but are reserved."""
         return frozenset(
             placeholder.node for placeholder in self.smart_pods.placeholders() if placeholder.node
         )
@@ -87,7 +87,7 @@ class Watching:
             ),
             self.stop.watch,
             *self._monitor.watches,
-            # Placeholders themselves are read when they matter.
+            # The placeholders themselves are read from the API server when needed.
             *(watch for watch in self.smart_pods.watches if watch.resource == EVENTS),
         ]
         return [*shared, *mine]
