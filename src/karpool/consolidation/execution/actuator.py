@@ -273,7 +273,7 @@ class MoveActuator:
     async def _last_look(
         self, record: MoveRecord, names: Iterable[str]
     ) -> tuple[tuple[Infeasible[ConsolidationReason], ...], Mapping[str, int]]:
-        """Read the pods on the nodes from the API server: a watch may lag, and a missed pod would be evicted."""
+        """Read the pods on the nodes from the API server: a watch may lag and miss one."""
         planned = {pod.pod for pod in record.move.pods}
         now = self._client.clock.now()
         owners: Counter[str] = Counter()

@@ -1,3 +1,3 @@
-"""The ways in which nodes go: empty, deleted, replaced, several at once.
+"""The consolidation methods: emptiness, deletion, replacement, and several nodes at once.
 Start with `method`, the interface of all of them.
 """

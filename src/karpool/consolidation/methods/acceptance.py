@@ -1,4 +1,4 @@
-"""Moves that were found elsewhere are put in place again, and taken into the plan."""
+"""Replays moves that were found in another state of the search, and accepts them into the plan."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from karpool.consolidation.state.planning_state import PlanningState
 def accept_all(state: PlanningState, drafts: Iterable[CandidateMove]) -> list[CandidateMove]:
     accepted = []
     for draft in drafts:
-        # With what was contracted, what one saves depends on those before it.
+        # Under a contract, the saving of a move depends on the moves before it.
         if not any(raises_the_bill(state, draft)) and put_in_place(state, draft):
             state.accept(draft)
             accepted.append(draft)
@@ -18,9 +18,9 @@ def accept_all(state: PlanningState, drafts: Iterable[CandidateMove]) -> list[Ca
 
 
 def put_in_place(state: PlanningState, draft: CandidateMove) -> bool:
-    """Make the relocation hold a draft that was found elsewhere; False, and nothing done, if it cannot."""
+    """Apply the draft to the relocation; return False and change nothing if it does not fit."""
     mark = state.relocation.mark()
-    # Whichever were counted first when it was found, pods of new nodes or pods on nodes that are there.
+    # Try both orders: pods of new nodes first, or pods on existing nodes first.
     for new_first in (True, False) if draft.new and draft.placed else (True,):
         state.remove(draft.rows)
         if new_first:

@@ -1,4 +1,4 @@
-"""Nodes go without a replacement: their pods fit on the nodes that stay."""
+"""Deletion: removes nodes without a replacement, because their pods fit on the remaining nodes."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ class Deletion:
 
 
 def delete(state: PlanningState, rows: Sequence[int]) -> CandidateMove | UnplacedShapes:
-    """Pods of the nodes onto the others. Stays in place until it is accepted or the trial ends."""
+    """Move the pods of the nodes to other nodes. Stays applied until it is accepted or the trial ends."""
     attempt = state.tried(rows)
     if attempt is not None and attempt.left:
         return no_room(state, attempt.left)

@@ -1,4 +1,4 @@
-"""Empty nodes go, as far as budgets allow; nothing on them would be missed."""
+"""Emptiness: removes empty nodes, as far as budgets allow."""
 
 from collections.abc import Sequence
 
@@ -21,9 +21,9 @@ class Emptiness:
         self._state = state
 
     def compute_moves(self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult) -> None:
-        """What costs nothing to move is placed if it can be; if not, it waits, and the move says so.
+        """Remove the empty nodes. Their zero-cost pods are placed if possible; the move reports the others.
 
-        No deadline ends this: it takes one look at each node, and what is empty only costs money.
+        The deadline does not apply: each node is checked once, and an empty node only costs money.
         """
         state = self._state
         for row in rows:

@@ -1,7 +1,7 @@
-"""What a consolidation method is: one way to make nodes go.
+"""The interface of a consolidation method: one way to remove nodes.
 
-A method is made for one `PlanningState`, since what it remembers holds only there. Whether a node may
-go by it at all is decided before, from its facts (`policy/eligibility`).
+A method belongs to one `PlanningState`, because its memo tables are only valid there. Whether a node is
+eligible for a method is decided before, from its facts (`policy/eligibility`).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,23 +22,26 @@ from karpool.consolidation.state.planning_state import (
 )
 from karpool.model.infeasible import Infeasible
 
-# Prices per hour that are this close are the same; keeps rounding from deciding between equal moves.
+# Prices per hour that differ by less are equal; keeps rounding from deciding between equal moves.
 CENT = 1e-9
 
 
 @dataclass(slots=True)
 class SearchProgress:
-    """How far a search is, for whoever looks on from another thread. Candidates are gone through several
-    times, in another order or by another method: `passes` counts that."""
+    """The progress of a search, for readers in another thread.
+
+    A search passes over the candidates several times, in other orders or by other methods: `passes` counts
+    them.
+    """
 
     passes: int = 0
     looked_at: int = 0
     candidates: int = 0  # of this pass
-    saved_before: float = 0.0  # per hour, by the best of the passes before
+    saved_before: float = 0.0  # per hour, by the best earlier pass
     _result: "SearchResult | None" = None
 
     def looks_at(self, number: int, candidates: int, result: "SearchResult") -> None:
-        """At the candidate of this number, from 0 on."""
+        """Report that the candidate with this number, from 0 on, is being evaluated."""
         if not number:
             self.saved_before = self.savings_per_hour
             self.passes += 1
@@ -46,13 +49,13 @@ class SearchProgress:
 
     @property
     def savings_per_hour(self) -> float:
-        """What the best of the passes saves so far."""
+        """The saving of the best pass so far."""
         saved = self._result.savings if self._result is not None else 0.0
         return max(self.saved_before, saved)
 
 
 class PlanDeadline:
-    """Says when it is time to stop; never without a deadline. `progress` is told what is looked at."""
+    """Tells when the search must stop; never without a deadline. `progress` records the search's progress."""
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class PlanDeadline:
 
 @dataclass(slots=True)
 class SearchResult:
-    """What a search came to. `refused`: moves that could be made, and what speaks against them."""
+    """The result of a search. `refused`: possible moves with the objections to them."""
 
     drafts: list[CandidateMove] = field(default_factory=list)
     # By the first row of the move.
@@ -81,7 +84,7 @@ class SearchResult:
     )
     stuck: dict[int, UnplacedShapes] = field(default_factory=dict)
     not_looked_at: list[int] = field(default_factory=list)
-    not_combined: list[int] = field(default_factory=list)  # looked at alone, but not together with others
+    not_combined: list[int] = field(default_factory=list)  # tried alone, but not together with others
 
     @property
     def savings(self) -> float:
@@ -97,13 +100,16 @@ class SearchResult:
         return self.disruption < other.disruption
 
     def dominates(self, other: "SearchResult", least: float = 1.0) -> bool:
-        """Whether it saves as much, or this share of it, wherever one stops, the moves that give the most
-        for it first."""
+        """Whether this result saves at least the share `least` of the other's saving at every level of
+        disruption.
+
+        Both results make their moves in order of saving per disruption.
+        """
         disruption, savings = other._frontier()
         return bool(np.all(np.interp(disruption, *self._frontier()) >= least * savings - CENT))
 
     def _frontier(self) -> tuple[Floats, Floats]:
-        """Disruption and savings so far, from nothing on."""
+        """Cumulated disruption and savings, from zero, in order of saving per disruption."""
         moves = np.array([(0.0, 0.0), *((draft.verdict.disruption, draft.savings) for draft in self.drafts)])
         order = np.argsort(-moves[1:, 1] / np.maximum(moves[1:, 0], CENT), kind="stable")
         disruption, savings = np.cumsum(moves[[0, *(1 + order)]], axis=0).T
@@ -111,22 +117,22 @@ class SearchResult:
 
 
 class Method(Protocol):
-    """Each move that it finds is accepted before the next is looked for: the next depends on it."""
+    """One way to remove nodes. It accepts each move before it looks for the next, which depends on it."""
 
     @property
     def reason(self) -> DisruptionReason:
-        """Whose budget pays."""
+        """The disruption reason whose budget is used."""
         ...
 
     def compute_moves(self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult) -> None:
-        """Add to the result, in the order of the rows, what becomes of each of them."""
+        """Add the outcome of each row to the result, in the order of the rows."""
         ...
 
 
 def accept_or_refuse(
     state: PlanningState, draft: CandidateMove, reason: DisruptionReason, result: SearchResult
 ) -> None:
-    """A move that is in place; the trial that it was made in takes it back if it is refused."""
+    """Accept the applied move, or record the objections to it. The enclosing trial undoes a refused move."""
     objections = objections_to(state, draft, reason)
     if objections:
         result.refused[draft.rows[0]] = draft, objections

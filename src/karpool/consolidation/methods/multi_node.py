@@ -1,8 +1,7 @@
-"""The best that can be done with a few nodes together: every subset of them, with every mix of new nodes.
+"""Multi-node: the best result for a few nodes together, over every subset and every mix of new nodes.
 
-Exact up to three limits, all of them counted and none of them silent to the caller's
-tests: only so many sizes of new nodes and receiving nodes are looked at, and the search
-for a packing gives up after so many steps. Pods that topology restricts are left to others.
+The search is exact up to three limits, which tests can read: the number of new node sizes, the number of
+receiving nodes, and the steps of a packing. Pods with topology constraints are left to other methods.
 """
 
 from collections import Counter
@@ -35,10 +34,10 @@ from karpool.consolidation.state.planning_state import (
 from karpool.packing.relocation.exact import Room, exact_fit
 from karpool.packing.tables.columns import Bools, Int64s
 
-# How good these bounds are together is measured by `tests.consolidation.optimality` against an exact solver
+# `tests.consolidation.optimality` measures the quality of these limits together against an exact solver
 # (docs/benchmarks.md); none was tuned alone. Work grows with 2 ** GROUP subsets, times mixes, times pods.
-GROUP = 6  # nodes that are looked at together: 63 subsets
-GROUPS_MAX = 400  # groups looked at in one search; bounds clusters beyond 2,400 stuck nodes
+GROUP = 6  # nodes that are combined: 63 subsets
+GROUPS_MAX = 400  # groups in one search; bounds clusters beyond 2,400 stuck nodes
 BINS_MAX = 24  # existing nodes that may receive pods: those with the most room
 MIXES_MAX = 24  # mixes of new nodes packed for one subset, the cheapest first
 # Packings tried for one group: 127 subsets of seven nodes with MIXES_MAX mixes each. One takes up to 2 ms.
@@ -54,13 +53,13 @@ class MultiNode:
 
     def __init__(self, state: PlanningState) -> None:
         self._state = state
-        # By stage, nodes and what is to be surpassed: with the same moves accepted the answer is the same.
+        # By stage, nodes and the saving to exceed: with the same accepted moves the answer is the same.
         self._combinations: dict[tuple[int, tuple[int, ...], float], list[CandidateMove]] = {}
         self._known_sizes: _SizesByAsk = {}
-        self.packings = 0  # packings that were tried so far
+        self.packings = 0  # number of packings tried
 
     def compute_moves(self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult) -> None:
-        """Groups of nodes that could not go alone, neighbours in pool and load, the most promising first."""
+        """Combine nodes that could not go alone in groups of similar pool and load, most promising first."""
         state = self._state
         chosen = sorted(
             rows, key=lambda row: (state.pool_of[row], float(state.costs[row]), state.by_name(row))
@@ -81,9 +80,10 @@ class MultiNode:
     def best_combination(
         self, rows: Sequence[int], deadline: PlanDeadline, *, above: float = 0.0, packings: int = PACKINGS_MAX
     ) -> list[CandidateMove]:
-        """Drafts that together save the most, and more than `above`; none when there are none.
+        """Return the drafts with the largest total saving above `above`; empty if there are none.
 
-        At the deadline, or after so many packings, the best that was found by then. Nothing is left in place.
+        At the deadline, or after `packings` packings, the best result so far is returned. Nothing stays
+        applied.
         """
         state = self._state
         if not len(rows) or packings <= 0:
@@ -101,7 +101,7 @@ class MultiNode:
 
 
 def is_unrestricted(state: PlanningState, row: int) -> bool:
-    """Whether a node can take part: topology and host ports restrict none of its pods."""
+    """Whether topology and host ports restrict none of the node's pods, so that it can be combined."""
     table = state.view.snapshot.shapes
     return not any(
         state.relocation.is_restricted(shape) or table[shape].host_ports for shape, _ in state.demand((row,))
@@ -140,7 +140,7 @@ class _Problem:
         self._read_sizes()
         self._bin_holds = held_by(self._bin_free, self._need_rows)
         needs = self._need_rows
-        self._as_large: Bools = np.all(needs[:, None, :] >= needs[None, :, :], axis=2)  # as the other
+        self._as_large: Bools = np.all(needs[:, None, :] >= needs[None, :, :], axis=2)  # by shape pair
         self._asked: Int64s = np.array(
             [self._sum(demand) for demand in self._demands], dtype=np.int64
         ).reshape(len(rows), len(self._resources))
@@ -152,7 +152,7 @@ class _Problem:
         return total
 
     def _read_bins(self) -> None:
-        """Nodes with room for any of the pods: those in question, and the others with the most."""
+        """Collect the nodes that can take a pod: the group itself, and the others with the most capacity."""
         relocation = self._state.relocation
         counted = [name in relocation.resources for name in self._resources]
         free = np.array(
@@ -187,7 +187,7 @@ class _Problem:
         self._inside = {row: index for index, row in enumerate(self._rows)}
 
     def _read_sizes(self) -> None:
-        """Sizes of new nodes that nothing cheaper outdoes. They depend on what is asked for, not by whom."""
+        """Collect the sizes of new nodes that no cheaper size dominates. They depend on the requests only."""
         state = self._state
         most = sum(self._prices) if state.settings.replace else 0.0
         if most <= 0:
@@ -223,9 +223,9 @@ class _Problem:
         return chosen
 
     def _subsets(self) -> list[tuple[float, float, tuple[int, ...]]]:
-        """What each subset saves at best, what it disturbs, and its members; the most promising first.
+        """Upper bound of the saving, disruption and members of each subset, the most promising first.
 
-        Only those that budgets have room for.
+        Only subsets that the budgets allow are included.
         """
         count = len(self._rows)
         cheapest = np.full(len(self._resources), np.inf)
@@ -235,7 +235,7 @@ class _Problem:
         chosen: Int64s = (np.arange(1, 1 << count)[:, None] >> np.arange(count)) & 1
         chosen = chosen[self._is_within_budgets(chosen)]
         missing = np.maximum(self._all_missing(chosen), 0).astype(np.float64)
-        # What no size offers is infinitely dear, unless none of it is missing.
+        # A resource that no size offers has an infinite price, unless none of it is missing.
         least = np.multiply(missing, cheapest, out=np.zeros_like(missing), where=missing > 0)
         saved = _sums(chosen, self._prices) - least.max(axis=1, initial=0.0)
         costs = _sums(chosen, self._costs)
@@ -245,7 +245,7 @@ class _Problem:
         return list(zip(saved[order].tolist(), costs[order].tolist(), members, strict=True))
 
     def _is_within_budgets(self, chosen: Int64s) -> Bools:
-        """By subset: whether as many of each pool may go together."""
+        """By subset: whether the budgets allow its nodes of each pool."""
         pools = sorted({self._state.pool_of[row] for row in self._rows})
         belongs = np.array([[self._state.pool_of[row] == pool for pool in pools] for row in self._rows])
         kinds, kind_of = np.unique(chosen @ belongs.astype(np.int64), axis=0, return_inverse=True)
@@ -269,7 +269,7 @@ class _Problem:
         return found
 
     def _missing(self, members: Sequence[int]) -> Int64s:
-        """What the pods of a subset ask for beyond the room of the nodes that stay."""
+        """The requests of a subset's pods beyond the free capacity of the remaining nodes."""
         stays = [index for index, row in enumerate(self._bin_rows) if self._inside.get(row) not in members]
         missing: Int64s = self._asked[list(members)].sum(axis=0) - self._bin_free[stays].sum(axis=0)
         return missing
@@ -284,13 +284,14 @@ class _Problem:
         if len(items) > PODS_MAX or not len(enough):
             return []
         stays = [index for index, row in enumerate(self._bin_rows) if self._inside.get(row) not in members]
-        # As many of each size, or larger, as there are must find room, others aside.
+        # Necessary condition per shape: all pods that are at least as large must fit if nothing else is
+        # placed.
         counts = np.bincount(items, minlength=len(self._shapes))
         short = np.where(counts > 0, counts @ self._as_large - self._bin_holds[stays].sum(axis=0), 0)
         enough = enough[(mixes.holds[enough] >= short).all(axis=1)]
         for number in enough[:MIXES_MAX].tolist():
             if not self._is_worth_it(members, float(mixes.prices[number])):
-                break  # and none that is dearer
+                break  # dearer mixes are not approved either
             if self._deadline.is_over or self.packings_left <= 0:
                 break
             self.packings_left -= 1
@@ -308,10 +309,10 @@ class _Problem:
         return []
 
     def _is_worth_it(self, members: Sequence[int], price: float) -> bool:
-        """Whether nodes of one pool that go for new ones of this price can be approved, as one move or as
-        several: where each of them scores high enough, so do all together.
+        """Whether replacing these nodes of one pool at this price can be approved, as one move or several.
 
-        A size costs what its dearest shape costs, here as where savings are bounded.
+        If each move of a split scores high enough, so does the whole. A size has the price of its dearest
+        shape, here and in the bound on savings.
         """
         rows = [self._rows[index] for index in members]
         if len({self._state.pool_of[row] for row in rows}) > 1:
@@ -319,7 +320,7 @@ class _Problem:
         return self._state.verdict(rows, price or None).approved
 
     def _items(self, members: Sequence[int]) -> list[int]:
-        """Pods as shape numbers, the largest first."""
+        """The pods as shape numbers, the largest first."""
         counts = np.zeros(len(self._shapes), dtype=np.int64)
         for index in members:
             for shape, number in self._demands[index]:
@@ -329,7 +330,7 @@ class _Problem:
     def _drafts(
         self, members: Sequence[int], items: list[int], places: list[int], stays: list[int]
     ) -> list[CandidateMove]:
-        """The packing as moves: nodes whose pods share a new node go together."""
+        """Convert the packing to moves: nodes whose pods share a new node form one move."""
         homes: dict[int, list[int]] = {}  # shape number to places, new nodes last
         for item, place in sorted(zip(items, places, strict=True)):
             homes.setdefault(item, []).append(place)
@@ -395,7 +396,7 @@ class _Problem:
 
 
 def _promise(state: PlanningState, rows: Sequence[int]) -> float:
-    """What one new node for the first few of them would save at most, if any type may hold them."""
+    """Upper bound of the saving of one new node for the first rows."""
     best = 0.0
     for count in range(2, len(rows) + 1):
         some = rows[:count]
@@ -414,7 +415,7 @@ def _promise(state: PlanningState, rows: Sequence[int]) -> float:
 
 
 def _sums(chosen: Int64s, values: Sequence[float]) -> Floats:
-    """Of each subset, added up in order, so that rounding is that of adding one by one."""
+    """The sum per subset, added in order, so that rounding equals that of adding one by one."""
     sums: Floats = np.zeros(len(chosen))
     for index, value in enumerate(values):
         sums = np.where(chosen[:, index] == 1, sums + value, sums)

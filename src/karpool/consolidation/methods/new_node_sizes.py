@@ -1,4 +1,4 @@
-"""Sizes of new nodes that nothing cheaper outdoes, and mixes of a few of them."""
+"""Sizes of new nodes that no cheaper size dominates, and mixes of a few of them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from karpool.packing.relocation.single_node import FittingTypes
 from karpool.packing.tables.columns import Bools, Int64s
 
 SIZES_MAX = 14  # sizes of new nodes; with up to three new nodes these give 680 mixes
-HELD_MAX = 121  # pods of one shape on one node that are counted: one more than are ever packed exactly
+HELD_MAX = 121  # counted pods of one shape on one node: one more than are ever packed exactly
 
 
 @dataclass(slots=True, eq=False)
 class NodeSize:
-    """A new node of one size: what it leaves to pods, which shapes it admits, what it costs."""
+    """A size of new node: its capacity for pods, the shapes that it admits, and its price."""
 
     room: Room
     admits: list[bool]  # by shape number of the problem
@@ -27,8 +27,9 @@ class NodeSize:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Columns:
-    """Types of new nodes: what they leave to pods, which shapes they admit, prices, and when they were
-    found (shape, pool, type)."""
+    """Types of new nodes: capacity for pods, admitted shapes, prices, and the order in which they were found
+    (shape, pool, type).
+    """
 
     room: Int64s
     admits: Bools
@@ -38,7 +39,7 @@ class _Columns:
 
 @dataclass(slots=True)
 class NodeMixes:
-    """Every mix of up to so many sizes, by price."""
+    """Every mix of up to a given number of sizes, by price."""
 
     members: list[tuple[int, ...]] = field(default_factory=list)
     prices: Floats = field(default_factory=lambda: np.zeros(0))
@@ -47,7 +48,7 @@ class NodeMixes:
 
 
 def smallest_sizes(state: PlanningState, shapes: Sequence[int], most: float) -> list[NodeSize]:
-    """Of types that hold a pod of one of these shapes, and cost less than that at worst."""
+    """Sizes of the types that hold a pod of one of these shapes and cost less than `most` at worst."""
     columns = _launchable(state, shapes, most)
     kept = list(_not_outdone(columns))
     if len(kept) > SIZES_MAX:
@@ -56,8 +57,10 @@ def smallest_sizes(state: PlanningState, shapes: Sequence[int], most: float) -> 
 
 
 def _launchable(state: PlanningState, chosen_shapes: Sequence[int], most: float) -> _Columns:
-    """Every type of every pool that holds one of the pods for less, as columns: in the order in which
-    shapes, pools and types find them, which decides between equals."""
+    """Every type of every pool that holds one of the pods for less than `most`, as columns.
+
+    The order of shapes, pools and types decides between equals.
+    """
     shapes, one_node = range(len(chosen_shapes)), state.one_node
     by_pool: dict[str, list[tuple[int, FittingTypes]]] = {}
     for number, shape in enumerate(chosen_shapes):
@@ -82,7 +85,7 @@ def _launchable(state: PlanningState, chosen_shapes: Sequence[int], most: float)
 
 
 def mixes_of(sizes: Sequence[NodeSize], needs: Int64s, most: int) -> NodeMixes:
-    """Up to so many new nodes; `needs`: shapes by resources."""
+    """All mixes of up to `most` new nodes. `needs`: shapes by resources."""
     members: list[tuple[int, ...]] = [()]
     for count in range(1, most + 1 if sizes else 1):
         members += combinations_with_replacement(range(len(sizes)), count)
@@ -101,14 +104,14 @@ def mixes_of(sizes: Sequence[NodeSize], needs: Int64s, most: int) -> NodeMixes:
 
 
 def held_by(rooms: Int64s, needs: Int64s) -> Int64s:
-    """By node and shape: how many pods of it fit, labels aside."""
+    """By node and shape: how many pods of the shape fit, ignoring labels."""
     fits = np.where(needs > 0, np.maximum(rooms, 0)[:, None, :] // np.maximum(needs, 1)[None], HELD_MAX)
     held: Int64s = np.minimum(fits.min(axis=2, initial=HELD_MAX), HELD_MAX)
     return held
 
 
 def _joined(parts: Sequence[_Columns], resources: int, shapes: int) -> _Columns:
-    """By price and then room; among equals as they were found."""
+    """Sort by price, then by capacity; equals keep their order."""
     if not parts:
         nothing = np.zeros((resources, 0), dtype=np.int64)
         return _Columns(nothing, np.zeros((shapes, 0), dtype=np.bool_), np.zeros(0), nothing)
@@ -121,7 +124,7 @@ def _joined(parts: Sequence[_Columns], resources: int, shapes: int) -> _Columns:
 
 
 def _not_outdone(columns: _Columns) -> Iterator[NodeSize]:
-    """Those of which none before, at most as dear, is at least as large and as open."""
+    """Yield the sizes that no earlier, cheaper or equal size dominates in capacity and admitted shapes."""
     room, admits = columns.room, columns.admits
     left: Bools = np.ones(len(columns.price), dtype=np.bool_)
     while left.any():

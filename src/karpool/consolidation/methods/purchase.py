@@ -1,9 +1,9 @@
-"""New nodes that may replace others: the cheapest that holds some pods, below a ceiling, by every rule.
+"""Chooses new nodes that replace others: the cheapest that hold given pods, below a price ceiling.
 
-A replacement is strictly cheaper than what it replaces, whatever is launched. Spot is
-replaced by spot only where that is switched on, one node only with enough cheaper types;
-what may be spot or on-demand is asked for as spot, so that a shortage fails the launch
-instead of buying something dearer.
+A replacement is strictly cheaper than what it replaces, whichever of its types is launched. Spot nodes are
+replaced by spot only if that is enabled, and a single one only with enough cheaper types. A node that may be
+spot or on-demand is requested as spot, so that a shortage fails the launch instead of launching a dearer
+node.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,10 +34,10 @@ def cheapest_node(
     alone: bool = True,
     within: Requirements | None = None,
 ) -> PurchasedNode | UnplacedShapes:
-    """One new node that holds the pods, below the ceiling by every rule of replacing.
+    """Return one new node that holds the pods below the ceiling, by all replacement rules.
 
-    `alone`: it is the only one that comes. Then it may not be what one of the sources is already.
-    `within`: only where these requirements allow it.
+    `alone`: it is the only new node, so it must not be of the same type as one of the sources. `within`:
+    requirements that the new node must satisfy.
     """
     on_spot = all(_capacity_type(state, row) == SPOT for row in rows)
     best: FittingTypes | None = None
@@ -90,7 +90,7 @@ def _allowed(
 def _unlike_sources(
     state: PlanningState, rows: Sequence[int], fitting: FittingTypes
 ) -> FittingTypes | Infeasible[ConsolidationReason]:
-    """Where a source has one of the types, keeping that source would do as well."""
+    """Limit the types to those cheaper than a source of the same type, which could be kept instead."""
     names = fitting.state.offer.names
     options = [(names[index], float(fitting.cheapest[index])) for index in fitting.types.nonzero()[0]]
     sources = [(_instance_type(state, row), float(state.prices[row])) for row in rows]
@@ -106,9 +106,9 @@ def _unlike_sources(
 def buy_for_bound_pods(
     state: PlanningState, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods
 ) -> list[PurchasedNode] | UnplacedShapes:
-    """New nodes for pods of which some may only run where certain others do, or do not."""
+    """New nodes for pods with affinity or topology constraints."""
     ceiling = state.worth(rows)
-    # Each pod by itself is the least there is to buy; when even that is too dear, nothing has to be packed.
+    # A node for the largest pod alone is a lower bound; if that is too dear, nothing has to be packed.
     dearest = max(left, key=lambda shape: int(state.one_node.requests(shape)[0]))
     least = cheapest_node(state, rows, {dearest: 1}, ceiling)
     if isinstance(least, UnplacedShapes):
@@ -149,7 +149,7 @@ def buy_for_bound_pods(
 def _on_one_new_node(
     state: PlanningState, rows: Sequence[int], pods: Pods, ceiling: float
 ) -> list[PurchasedNode] | None:
-    """One new node for all of them, where that can be told without packing the whole cluster."""
+    """One new node for all pods, if that can be decided without packing the whole cluster."""
     relocation = state.relocation
     if not relocation.new_node_takes(pods):
         return None
@@ -166,7 +166,7 @@ def _on_one_new_node(
 def _like(
     state: PlanningState, rows: Sequence[int], planned: tuple[Pods, PlannedNode], ceiling: float
 ) -> PurchasedNode | None:
-    """A node as it was planned, by every rule of replacing."""
+    """The planned node, if all replacement rules allow it."""
     pods, node = planned
     on_spot = all(_capacity_type(state, row) == SPOT for row in rows)
     for fitting in state.one_node.fitting(pods, within=node.requirements):
@@ -177,7 +177,7 @@ def _like(
 
 
 def launch_types(state: PlanningState, rows: Sequence[int], fitting: FittingTypes) -> int:
-    """How many types to ask for."""
+    """The number of types to request."""
     if len(rows) == 1 and _capacity_type(state, rows[0]) == SPOT and fitting.may_be(SPOT):
         return SPOT_TYPES_MIN
     return TYPES_MAX
@@ -191,9 +191,9 @@ def purchase_several(
     *,
     within: Sequence[Requirements | None] = (),
 ) -> list[PurchasedNode] | None:
-    """A node for each part, together below the ceiling whatever is launched; None: there are none.
+    """One node for each part, together below the ceiling whatever is launched; None if there are none.
 
-    Limits of pools are counted over all of them. `within`: by part, where alone its node may be.
+    Limits of pools count over all parts. `within`: by part, the requirements of its node.
     """
     one_node, pods_of = state.one_node, list(parts)
     places = within or [None] * len(pods_of)
@@ -207,7 +207,7 @@ def purchase_several(
         bought = cheapest_node(state, rows, part, most, alone=False, within=place)
         if isinstance(bought, UnplacedShapes):
             break
-        # Dearer types would break the bound on the sum, so only those like the cheapest are asked for.
+        # Dearer types would break the bound on the sum, so only types at the cheapest price are requested.
         narrow = bought.fitting.cheaper_than(_worst(bought.fitting) + CENT)
         if narrow is None or (ceiling := ceiling - _worst(narrow)) <= 0:
             break
@@ -221,7 +221,7 @@ def purchase_several(
 
 
 def _worst(fitting: FittingTypes) -> float:
-    """What the cheapest type costs at worst."""
+    """The highest price of the cheapest type."""
     cheapest = np.where(fitting.types, fitting.cheapest, inf)
     return float(fitting.worst[int(cheapest.argmin())])
 

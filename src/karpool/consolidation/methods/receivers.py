@@ -1,7 +1,7 @@
-"""Nodes go that pods of the plan were sent to: their own pods and those go elsewhere, each of them once.
+"""Removes nodes that received pods of the plan: their own pods and the received ones go elsewhere.
 
-What was planned for such pods is rewritten to where they end up, so that whoever carries the plan out never
-sees the place in between. Destinations of a plan are nodes that stay, or new ones, at every point.
+Earlier moves are rewritten to the final nodes of those pods, so that each pod moves once. At every point the
+destinations of a plan are nodes that stay, or new ones.
 """
 
 from collections import Counter, defaultdict
@@ -18,7 +18,7 @@ from karpool.consolidation.state.planning_state import (
     PlanningState,
 )
 
-ROUNDS_MAX = 4  # passes over all receivers; a pass in which none goes ends it
+ROUNDS_MAX = 4  # passes over all receivers; a pass without a removal ends the loop
 
 _Homes = dict[int, list[tuple[int, int]]]  # by shape: rows and numbers of pods
 
@@ -30,7 +30,7 @@ class Receivers:
         self._state = state
 
     def compute_moves(self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult) -> None:
-        """Of these rows, those that received pods. None of them may hold room for pods that wait."""
+        """Delete the rows that received pods, if all their pods fit elsewhere."""
         state = self._state
         for _ in range(ROUNDS_MAX):
             went = 0
@@ -84,7 +84,7 @@ class Receivers:
 
 
 def _sent(drafts: Sequence[CandidateMove]) -> dict[int, set[int]]:
-    """By row, the moves that send pods there."""
+    """By row: the indices of the moves that send pods to it."""
     senders: dict[int, set[int]] = defaultdict(set)
     for index, draft in enumerate(drafts):
         for _, row, _ in draft.placed:
@@ -93,14 +93,14 @@ def _sent(drafts: Sequence[CandidateMove]) -> dict[int, set[int]]:
 
 
 def _rewritten(draft: CandidateMove, row: int, homes: _Homes) -> CandidateMove:
-    """The move, with other places for the pods that it sent to a row."""
+    """The move with new places for the pods that it sent to the row."""
     kept = [place for place in draft.placed if place[1] != row]
     moved = [(shape, pods) for shape, target, pods in draft.placed if target == row]
     return replace(draft, placed=(*kept, *_taken(homes, moved)))
 
 
 def _taken(homes: _Homes, pods: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Places for pods, which are then no longer there for others."""
+    """Take places for the pods out of `homes`."""
     places: list[tuple[int, int, int]] = []
     for shape, number in pods:
         left = number

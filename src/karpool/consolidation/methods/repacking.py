@@ -1,9 +1,9 @@
-"""Several nodes go at once, and few new ones come that waste less: what one node for one cannot reach.
+"""Repacking: replaces several nodes at once by a few new ones that waste less capacity.
 
-Pods that may go to the same new nodes make a lane. The prices of its offerings say what a unit of each
-resource is worth at least (`unit_prices`); a node that costs more than its pods are worth is worth repacking.
-Groups are grown from the node with the most to gain, each time by the one that leaves the least
-waste in the cheapest mix of new nodes, and the best size of a group is taken.
+Pods that fit on the same new nodes form a lane. The prices of the lane's offerings give a lower bound on the
+value of a unit of each resource (`unit_prices`); a node that costs more than the value of its pods' requests
+is worth repacking. A group grows from the node with the most to gain, each time by the node that leaves the
+least waste in the cheapest mix of new nodes. The best group size is taken.
 """
 
 from collections import Counter
@@ -31,10 +31,10 @@ from karpool.model.kubernetes.node import ZONE
 from karpool.model.requirements import ValueSet
 from karpool.packing.tables.columns import Bools, Int64s
 
-MIXED_SIZES_MAX = 14  # sizes that are mixed with each other: up to three of them give 679 mixes
-PARTNERS_MAX = 32  # nodes that are looked at as the next of a group, those with the most to gain
-PACKINGS_MAX = 4  # mixes of one number of new nodes that pods are packed into for one group, cheapest first
-OTHERS_MAX = 0.25  # of the pods of a group, the share that may go to nodes that are there
+MIXED_SIZES_MAX = 14  # sizes that are combined: mixes of up to three give 679
+PARTNERS_MAX = 32  # nodes that are tried as the next of a group, those with the most to gain
+PACKINGS_MAX = 4  # mixes per number of new nodes that are packed for one group, cheapest first
+OTHERS_MAX = 0.25  # share of a group's pods that may go to existing nodes
 
 
 @dataclass(slots=True, eq=False)
@@ -48,15 +48,15 @@ class _Lane:
     price: Floats
     members: list[tuple[int, ...]]  # sizes of each mix
     sizes: Floats  # sizes by resources
-    potential: Floats  # by node: what repacking it without any waste would be worth
-    prices: Floats  # by node, less what its disruption has to be worth
-    zones: frozenset[str]  # in which new nodes are sold
+    potential: Floats  # by node: the gain of repacking it without waste
+    prices: Floats  # by node, less the saving that its disruption requires
+    zones: frozenset[str]  # in which new nodes are available
     potential_of: dict[int, float]  # the same as `potential`, by row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Packing:
-    """Pods of each new node, its zone (None: any), and pods that go to nodes that are there."""
+    """Pods of each new node, its zone (None: any), and pods that go to existing nodes."""
 
     parts: list[Pods]
     zones: list[str | None]
@@ -67,7 +67,7 @@ class _Packing:
 class _Group:
     members: list[int]
     asked: Floats
-    efficiency: float  # the share of what it could gain without waste
+    efficiency: float  # the gain as a share of the gain without waste
 
 
 class Repacking:
@@ -80,7 +80,7 @@ class Repacking:
     def compute_moves(
         self, rows: Sequence[int], deadline: PlanDeadline, result: SearchResult, *, least: float = 0.0
     ) -> None:
-        """`least`: the share of what a group could gain without waste that it has to gain."""
+        """Repack groups whose gain is at least the share `least` of their gain without waste."""
         if not self._state.settings.replace:
             return
         self._zones.clear()
@@ -157,7 +157,7 @@ class Repacking:
         return total
 
     def _price_less_disruption(self, row: int) -> float:
-        """What may be spent instead of the node: its score has to reach the threshold of its pool."""
+        """The most that a replacement may cost so that the score reaches the threshold of the pool."""
         state = self._state
         pool = state.pool_of[row]
         policy, totals = state.policies[pool], state.totals.get(pool)
@@ -198,8 +198,10 @@ class Repacking:
             ]
 
     def _grown(self, lane: _Lane, waiting: list[int]) -> list[_Group]:
-        """From the first that waits: the size at which the most of what could be gained is, and the best
-        of the larger ones, whose pods have more new nodes to go to."""
+        """Grow groups from the first waiting node; return the most efficient one, and the best larger one.
+
+        The pods of the larger group have more new nodes to choose from.
+        """
         groups = self._grow(lane, waiting)
         best = max(groups, key=lambda group: group.efficiency, default=None)
         if best is None:
@@ -208,7 +210,7 @@ class Repacking:
         return [best, *([max(larger, key=lambda group: group.efficiency)] if larger else [])]
 
     def _grow(self, lane: _Lane, waiting: list[int]) -> list[_Group]:
-        """One group of each size that saves anything, each within the next."""
+        """One group of each size that saves anything; each is contained in the next."""
         members = [waiting[0]]
         asked, own, potential = lane.asked[waiting[0]], lane.prices[waiting[0]], lane.potential[waiting[0]]
         groups: list[_Group] = []
@@ -237,7 +239,7 @@ class Repacking:
             near = np.delete(near, chosen)
 
     def _allowed(self, row: int) -> int:
-        """Nodes that one move may take."""
+        """The maximum number of nodes in one move."""
         state = self._state
         pool = state.pool_of[row]
         most = state.settings.most_sources
@@ -246,8 +248,10 @@ class Repacking:
         return most
 
     def _draft(self, lane: _Lane, group: _Group) -> CandidateMove | None:
-        """The mix that gains the most, less what nodes could gain that have to stay for it. In place, until
-        the trial ends."""
+        """The draft with the mix that gains the most, less the potential of nodes that must stay for it.
+
+        It stays applied until the trial ends.
+        """
         state, relocation = self._state, self._state.relocation
         rows = [lane.rows[index] for index in group.members]
         pods = dict(state.demand(rows))
@@ -257,7 +261,7 @@ class Repacking:
         best: tuple[float, list[PurchasedNode], _Packing] | None = None
         for mix in self._mixes_to_try(lane, group):
             if best is not None and own - lane.price[mix] <= best[0] + CENT:
-                break  # the others are dearer still
+                break  # the remaining mixes are dearer
             mark = relocation.mark()
             packing = self._packed(lane, pods, lane.members[mix])
             relocation.undo(mark)
@@ -283,16 +287,16 @@ class Repacking:
         return CandidateMove(tuple(rows), tuple(packing.placed), new, state.verdict(rows, price))
 
     def _lost(self, lane: _Lane, packing: _Packing) -> float:
-        """What could be gained with nodes that receive pods now, and so have to stay."""
+        """The potential gain of nodes that now receive pods and therefore have to stay."""
         received = {row for _, row, _ in packing.placed if not self._state.receives[row]}
         return sum(max(lane.potential_of.get(row, 0.0), 0.0) for row in received)
 
     def _mixes_to_try(self, lane: _Lane, group: _Group) -> list[int]:
-        """The cheapest that have room, of each number of new nodes: topology may ask for several hosts."""
+        """The cheapest fitting mixes of each number of new nodes: topology may need several hosts."""
         fits = np.flatnonzero((lane.room >= group.asked).all(axis=1))
         chosen: list[int] = []
         tried: Counter[int] = Counter()
-        for mix in fits.tolist():  # they are in the order of their prices
+        for mix in fits.tolist():  # in order of price
             count = len(lane.members[mix])
             if tried[count] < PACKINGS_MAX:
                 tried[count] += 1
@@ -300,8 +304,10 @@ class Repacking:
         return chosen[: 2 * PACKINGS_MAX]
 
     def _packed(self, lane: _Lane, pods: Pods, sizes: Sequence[int]) -> _Packing | None:
-        """The pods of each new node: each pod where what is left is most like what it asks for. Those that
-        topology keeps from all of them go to nodes that are there."""
+        """Pack the pods: each on the new node whose free capacity is most like its request.
+
+        Pods that topology keeps off all new nodes go to existing nodes.
+        """
         state, relocation = self._state, self._state.relocation
         zones = self._zones_of(lane, pods, len(sizes))
         left: list[list[float]] = [lane.sizes[size].tolist() for size in sizes]
@@ -343,7 +349,7 @@ class Repacking:
         return _Packing([parts[index] for index in used], [zones[index] for index in used], placed)
 
     def _zones_of(self, lane: _Lane, pods: Pods, number: int) -> list[str | None]:
-        """A zone for each of so many new nodes: those that are open to the most pods. None: any will do."""
+        """Choose a zone for each new node: the zones that are open to the most pods. None: any zone."""
         relocation = self._state.relocation
         votes: Counter[str] = Counter()
         asks = False
@@ -364,7 +370,7 @@ class Repacking:
 
 
 def _places(left: list[list[float]], need: list[float], weights: list[float]) -> list[int]:
-    """New nodes that have room, those whose room is most like what is asked for first."""
+    """New nodes with enough capacity, the most similar to the request first."""
     if len(left) == 1:
         return [0] if all(have >= asked for have, asked in zip(left[0], need, strict=True)) else []
     places = [
@@ -376,8 +382,11 @@ def _places(left: list[list[float]], need: list[float], weights: list[float]) ->
 
 
 def unit_prices(room: Floats, price: Floats, asked: Floats) -> Floats:
-    """What a unit of each resource is worth: at most what every offering asks for it, and as much as it can
-    be for all that is asked for. Only the first two resources are priced: processors and memory."""
+    """The value of a unit of each resource: at most what any offering charges, and maximal for the total
+    request.
+
+    Only the first two resources are priced: CPU and memory.
+    """
     prices = np.zeros(room.shape[1])
     count = min(2, room.shape[1])
     sizes, total = np.maximum(room[:, :count], 1e-9), asked[:count]
@@ -419,7 +428,7 @@ def _mixes(
 
 
 def _cheapest(lane: _Lane, asked: Floats) -> Floats:
-    """By row of `asked`: the price of the cheapest mix that has room for it."""
+    """By row of `asked`: the price of the cheapest mix that can hold it."""
     holds = lane.room[None, :, 0] >= asked[:, None, 0]
     for index in range(1, asked.shape[1]):
         holds &= lane.room[None, :, index] >= asked[:, None, index]
@@ -429,7 +438,7 @@ def _cheapest(lane: _Lane, asked: Floats) -> Floats:
 
 
 def _not_outdone(room: Floats, price: Floats) -> Int64s:
-    """Sizes that none, at most as dear, is as large as."""
+    """Sizes that no cheaper or equal size dominates."""
     order = np.lexsort((-room.sum(axis=1), price))
     left: Bools = np.ones(len(order), dtype=np.bool_)
     kept: list[int] = []

@@ -1,4 +1,4 @@
-"""Nodes go, and new nodes that cost less (`methods/purchase`) come for pods that find no place on others."""
+"""Replacement: removes nodes and requests cheaper ones (`methods/purchase`) for pods without a place."""
 
 from collections.abc import Iterable, Sequence
 
@@ -19,11 +19,11 @@ from karpool.consolidation.state.planning_state import (
 )
 from karpool.model.infeasible import Infeasible
 
-# Sizes tried for the first of two new nodes. Not tuned: bounds the pairs that are priced for one node, and
-# few families have more sizes of which none outdoes another.
+# Sizes tried for the first of two new nodes. Not tuned: limits the priced pairs per node, and few families
+# have more sizes that are not dominated.
 FIRST_OF_TWO_MAX = 12
 
-_Bin = tuple[list[int], float]  # the room of a size, and its price
+_Bin = tuple[list[int], float]  # capacity of a size, and its price
 
 
 class Replacement:
@@ -31,7 +31,7 @@ class Replacement:
 
     def __init__(self, state: PlanningState) -> None:
         self._state = state
-        # By what is asked for: for which shapes that was, and the new nodes.
+        # By requests: the shapes of the first query, and its new nodes.
         self._purchases: dict[
             tuple[object, ...], tuple[tuple[int, ...], list[PurchasedNode] | UnplacedShapes]
         ] = {}
@@ -55,11 +55,11 @@ class Replacement:
                 if not isinstance(draft, UnplacedShapes):
                     result.stuck.pop(row, None)
                     accept_or_refuse(state, draft, self.reason, result)
-                elif row not in result.refused:  # what was refused says more: it could go
+                elif row not in result.refused:  # a refusal says more: the node could go
                     result.stuck[row] = draft
 
     def _why_hopeless(self, row: int) -> Infeasible[ConsolidationReason] | None:
-        """Why no replacement of the node alone could be approved: not even deleting it for nothing would."""
+        """Why no replacement of the node alone could be approved: not even deleting it would be."""
         state = self._state
         key = state.pool_of[row], float(state.prices[row]), float(state.costs[row])
         if key not in self._hopeless:
@@ -67,9 +67,9 @@ class Replacement:
         return self._hopeless[key]
 
     def replace(self, rows: Sequence[int]) -> CandidateMove | UnplacedShapes:
-        """Pods that find no place on other nodes onto new ones, as cheap as can be found.
+        """Place pods that fit on no other node on new ones, as cheaply as possible.
 
-        Stays in place until it is accepted or the trial ends.
+        Stays applied until it is accepted or the trial ends.
         """
         state, relocation = self._state, self._state.relocation
         mark = relocation.mark()
@@ -79,12 +79,12 @@ class Replacement:
             if attempt is not None:
                 state.relocate(rows)
             return CandidateMove(tuple(rows), tuple(placed), (), state.verdict(rows, None))
-        if not left:  # deleting is switched off: all of the pods go to new nodes
+        if not left:  # deletion is disabled: all pods go to new nodes
             relocation.undo(mark)
             state.remove(rows)
             attempt, placed, left = None, [], dict(state.demand(rows))
         bound = any(relocation.is_restricted(shape) for shape in left)
-        if bound and attempt is not None:  # zones are counted with all that goes and comes
+        if bound and attempt is not None:  # zones are counted with all pods that leave and arrive
             state.relocate(rows)
             attempt = None
         purchase = buy_for_bound_pods(state, rows, placed, left) if bound else self.purchase(rows, left)
@@ -94,7 +94,8 @@ class Replacement:
             state.relocate(rows)
         new_nodes: Sequence[PurchasedNode] = purchase
         if placed and not bound and not any(relocation.is_restricted(shape) for shape, _, _ in placed):
-            # When a new node for everything costs the same, the room elsewhere is kept for others.
+            # If a new node for all pods costs the same, the capacity of existing nodes is kept for other
+            # pods.
             whole = self.purchase(rows, dict(state.demand(rows)), most=1)
             if (
                 not isinstance(whole, UnplacedShapes)
@@ -110,9 +111,9 @@ class Replacement:
     def purchase(
         self, rows: Sequence[int], pods: Pods, *, most: int | None = None
     ) -> list[PurchasedNode] | UnplacedShapes:
-        """New nodes for pods that are cheaper than the nodes that go: one, or two where that costs less.
+        """New nodes for the pods, cheaper than the nodes to remove: one, or two if that is cheaper.
 
-        Depends on what nodes and pods are, not on which they are: among equals the answer is found once.
+        The answer depends on the kinds of nodes and pods only, so it is computed once for equals.
         """
         state = self._state
         limit = state.settings.most_new_nodes if most is None else most
@@ -142,8 +143,9 @@ class Replacement:
         return one
 
     def _two_nodes(self, rows: Sequence[int], pods: Pods, ceiling: float) -> list[PurchasedNode] | None:
-        """Two new nodes that together cost less than `ceiling`: a cheap one filled with the largest pods
-        that it holds, and the cheapest for the rest."""
+        """Two new nodes that together cost less than `ceiling`: a cheap one filled with the largest pods that
+        it holds, and the cheapest for the rest.
+        """
         state = self._state
         if sum(pods.values()) < 2:
             return None
@@ -160,7 +162,7 @@ class Replacement:
         return best
 
     def _sizes_of_first(self, pods: Pods, ceiling: float) -> list[_Bin]:
-        """Sizes of nodes to try for the first of two: those that no cheaper one outdoes, dearest first."""
+        """Sizes to try for the first of two nodes: those that no cheaper one dominates, dearest first."""
         state, largest = self._state, next(iter(pods))
         if not state.remembers:
             return _bins(state, largest, ceiling)
@@ -186,7 +188,7 @@ def _never_worth_it(
 
 
 def split(state: PlanningState, draft: CandidateMove) -> list[CandidateMove]:
-    """The same as moves that can be made one by one: only nodes whose pods share a new node go together."""
+    """Split the draft into separate moves: nodes whose pods share a new node stay together."""
     coming = [dict(pods) for _, pods in draft.new]
     homes: dict[int, list[tuple[int, int]]] = {}
     for shape, row, pods in draft.placed:
@@ -224,7 +226,7 @@ def split(state: PlanningState, draft: CandidateMove) -> list[CandidateMove]:
 
 
 def pods_shown(state: PlanningState, rows: Iterable[int], shapes: Iterable[int], limit: int = 3) -> list[str]:
-    """Names of some of the pods that have these shapes."""
+    """Names of up to `limit` pods with these shapes."""
     pods, chosen, names = state.view.pods, frozenset(shapes), []
     for row in rows:
         for pod in pods.on(row):
@@ -238,7 +240,7 @@ def pods_shown(state: PlanningState, rows: Iterable[int], shapes: Iterable[int],
 def _for_others(
     shapes: tuple[int, ...], purchase: list[PurchasedNode] | UnplacedShapes, pods: Pods
 ) -> list[PurchasedNode] | UnplacedShapes:
-    """What was found for pods of some shapes, for those of others that ask for the same in the same order."""
+    """Convert a purchase for some shapes to other shapes with the same requests in the same order."""
     if tuple(pods) == shapes:
         return purchase
     if isinstance(purchase, UnplacedShapes):
@@ -268,7 +270,7 @@ def _bins(state: PlanningState, shape: int, ceiling: float) -> list[_Bin]:
 
 
 def _filled(state: PlanningState, size: list[int], pods: Pods) -> Pods:
-    """The largest pods that fit into a node of this room, in order."""
+    """The largest pods that fit into a node of this size, in order."""
     room, held = list(size), {}
     for shape, number in pods.items():
         asked = state.one_node.requests(shape).tolist()

@@ -1,21 +1,21 @@
-"""Which types may replace nodes: plain values in and out, as Karpenter has these rules."""
+"""Karpenter's rules for the types that may replace nodes, on plain values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-# Karpenter's: one node on spot is replaced by spot only among so many cheaper types, so that what is
-# launched is not replaced again at once.
+# Karpenter replaces a single spot node by spot only among this many cheaper types, so that the new node is
+# not replaced again at once.
 SPOT_TYPES_MIN = 15
 
 
 def cheaper_types(worst_prices: Mapping[str, float | None], current_per_hour: float) -> list[str]:
-    """The types that cost less than what they replace, whatever is launched. None: cannot be had."""
+    """The types that cost less than the current price, whatever is launched. None: not available."""
     return [name for name, price in worst_prices.items() if price is not None and price < current_per_hour]
 
 
 @dataclass(frozen=True, slots=True)
 class SpotAnswer:
-    """`launch_types`: how many of the cheapest types to ask for; 0 when it is not allowed."""
+    """`launch_types`: how many of the cheapest types to request; 0 if it is not allowed."""
 
     allowed: bool
     launch_types: int
@@ -25,9 +25,9 @@ class SpotAnswer:
 def spot_to_spot(
     candidates: int, cheaper: int, *, enabled: bool, min_values_types: int | None = None
 ) -> SpotAnswer:
-    """May spot nodes be replaced by spot, with so many cheaper types to choose from?
+    """Whether spot nodes may be replaced by spot with these cheaper types.
 
-    `min_values_types`: how many types it takes to satisfy the pool's minValues.
+    `min_values_types`: how many types satisfy the pool's minValues.
     """
     if not enabled:
         return SpotAnswer(False, 0, "replacing spot by spot is switched off")
@@ -45,9 +45,9 @@ def spot_to_spot(
 def same_type_ceiling(
     sources: Iterable[tuple[str, float]], options: Iterable[tuple[str, float]]
 ) -> float | None:
-    """The price that the replacement of several nodes must stay below; None: there is no such price.
+    """The price ceiling for the replacement of several nodes; None: no ceiling.
 
-    When it could be of a type that one of them has, keeping that one would do as well.
+    If the replacement could be of a type that one source has, keeping that source would be as good.
     """
     offered = {name for name, _ in options}
     return min((price for name, price in sources if name in offered), default=None)
@@ -56,6 +56,6 @@ def same_type_ceiling(
 def without_same_types(
     sources: Sequence[tuple[str, float]], options: Sequence[tuple[str, float]]
 ) -> list[tuple[str, float]]:
-    """The options that are better than to keep one of the sources. Types and prices; may be empty."""
+    """The options (types and prices) that are better than keeping one of the sources. May be empty."""
     ceiling = same_type_ceiling(sources, options)
     return [option for option in options if ceiling is None or option[1] < ceiling]

@@ -1,3 +1,3 @@
-"""From a cluster to a plan: search moves, compare them, explain what stays.
+"""Makes a plan for a cluster: search moves, compare them, explain what stays.
 Start with `plan`, then `planner` and `search`.
 """

@@ -1,4 +1,4 @@
-"""Several policies side by side: which to try, and what each would do to the same cluster."""
+"""Compares policies: which to try, and the plan of each for the same cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from karpool.consolidation.policy.policy import DEFAULT_K, NO_OVERRIDE, PolicyNa
 
 @dataclass(frozen=True, slots=True)
 class PlanAlternative:
-    """`label` is how people see it; `plan` what it comes to."""
+    """`label` is shown to people; `plan` is the plan of the policy."""
 
     label: str
     override: PolicyOverride
@@ -17,8 +17,9 @@ class PlanAlternative:
 
 
 def overrides(policies: Sequence[PolicyName], thresholds: Sequence[int]) -> list[PolicyOverride]:
-    """What to try. Thresholds are for Balanced, and mean it where it is not named. Nothing: as the pools
-    say."""
+    """The policies to try. Thresholds are for Balanced, and imply it if it is not named. Empty: the pools'
+    own policies.
+    """
     if not policies and not thresholds:
         return [NO_OVERRIDE]
     variants: list[PolicyOverride] = []

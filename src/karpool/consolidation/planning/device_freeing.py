@@ -1,9 +1,9 @@
-"""Which shares could move so that whole devices are free again. Said, not done.
+"""Shows which GPU shares could move so that whole devices become free. Nothing is executed.
 
-A share moves with its pod, and where the pod comes back its own scheduler decides: what is shown is that
-there is room, on devices that others share already. Devices are tried from the one with the fewest holders; a
-device that has received a share stays. Only pods move whose owner brings them back, that may be disturbed,
-and that their disruption budgets let go, all of them at once.
+A share moves with its pod, and the pod's scheduler decides where it restarts: the result only shows that
+there is capacity on devices that are already shared. Devices with the fewest holders are tried first; a
+device that received a share stays. Only pods move that an owner recreates, that may be disturbed, and whose
+disruption budgets allow all of them at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,9 +29,9 @@ from karpool.model.kubernetes.pod_shape import PodShape, shape_of
 from karpool.packing.counting.count import fits
 from karpool.packing.tables.room import PodPlacement, Room
 
-# Devices that are looked at, each with its holders; a longer list is for a program, and takes seconds.
+# Maximum number of devices; a longer list takes seconds and is not readable.
 DEVICES_MAX = 200
-# The claim of a pod that comes back is a new one, and nothing in it can name a device that only runs fuller.
+# A recreated pod has a new claim, which cannot ask for a device that is already in use.
 _OF_CLAIMS = "resource claims share it, and kube-scheduler chooses the devices of claims"
 
 
@@ -51,7 +51,7 @@ class FreedDevice:
 
 @dataclass(frozen=True, slots=True)
 class KeptDevice:
-    """One that others share, and why it stays so."""
+    """A shared device that stays shared, and why."""
 
     node: str
     device: str
@@ -60,7 +60,7 @@ class KeptDevice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFreeing:
-    """`not_looked_at`: devices beyond the bound."""
+    """`not_looked_at`: number of devices beyond the limit."""
 
     freed: tuple[FreedDevice, ...] = ()
     kept: tuple[KeptDevice, ...] = ()
@@ -68,7 +68,7 @@ class DeviceFreeing:
 
 
 def free_devices(cluster: Cluster, pods: Mapping[ObjectKey, Pod], now: float) -> DeviceFreeing:
-    """`pods` are those that have a node, as the cluster keeps them."""
+    """`pods` are the cluster's pods that have a node."""
     return _Freeing(cluster, pods, now).result()
 
 
@@ -80,7 +80,7 @@ class _Freeing:
         self._budgets: Sequence[CompiledPdb] = snapshot.budgets
         uses = [use for shared in snapshot.devices.values() for use in shared]
         self._shared = sorted((use for use in uses if use.holders), key=_effort)
-        self._closed = {use.device.name for use in uses if not use.holders}  # nothing goes onto empty ones
+        self._closed = {use.device.name for use in uses if not use.holders}  # empty devices stay empty
         self._received: set[str] = set()
         self._left: set[str] = set()
         self._moved: list[tuple[Pod, PodPlacement]] = []
@@ -102,7 +102,7 @@ class _Freeing:
         return DeviceFreeing(tuple(freed), tuple(kept), max(len(self._shared) - DEVICES_MAX, 0))
 
     def _free(self, use: DeviceUse) -> tuple[ShareMove, ...] | str:
-        """The moves, or why it stays."""
+        """The moves that free the device, or why it stays."""
         name = use.device.name
         if name in self._received:
             return "it receives shares of others"
@@ -111,7 +111,7 @@ class _Freeing:
         holders: list[Pod] = []
         for key in use.holders:
             if key in self._left:
-                continue  # with another of its devices
+                continue  # it moves with another of its devices
             pod = self._pods.get(key)
             if pod is None:
                 return f"{key} cannot be read"
@@ -143,7 +143,7 @@ class _Freeing:
         return ""
 
     def _places(self, name: str, holders: Sequence[Pod]) -> list[tuple[Pod, PodPlacement]] | str:
-        """Where each would have room, the largest first; all or none."""
+        """A place for each pod, the largest first; all or none."""
         leaving = [*holders, *(pod for pod, _ in self._moved)]
         with departed(self._cluster, leaving, self._now) as snapshot:
             room = snapshot.room.closing({*self._closed, name})
@@ -163,7 +163,7 @@ def _key(pod: Pod) -> str:
 
 
 def _place(room: Room, shape: PodShape) -> PodPlacement | None:
-    """On the node where the devices leave the fewest such shares: what is nearly full fills up first."""
+    """The node whose devices have room for the fewest such shares: nearly full devices fill up first."""
     counts = fits(room, shape)
     rows = np.flatnonzero(counts > 0).tolist()
     if not rows or room.devices is None:
@@ -176,7 +176,7 @@ def _place(room: Room, shape: PodShape) -> PodPlacement | None:
 
 
 def _effort(use: DeviceUse) -> tuple[int, int, str, str]:
-    """Few holders of little first: most is won for the least."""
+    """Sort key: few holders of small shares first."""
     capacity = use.device.capacity.vram_bytes if use.device.capacity is not None else 0
     return (len(use.holders), capacity - use.left.vram_bytes, use.device.node, use.device.name)
 

@@ -1,8 +1,8 @@
-"""What a plan is: the moves to make, those refused, every node that stays and why, before and after.
+"""The data model of a plan: moves, rejected moves, kept nodes with reasons, totals before and after.
 
-Plain values with their numbers and reasons. The command line, the report, events,
-metrics and the controller show or carry out this and nothing else; making one is in
-`planning`, looking at one again before acting in `validation`.
+Plans are plain values with their numbers and reasons. The command line, the report, events, metrics and the
+controller show or execute exactly these. `planner` makes a plan, `execution/validation` validates one before
+it is executed.
 """
 
 from collections.abc import Mapping
@@ -17,31 +17,32 @@ from karpool.packing.new_nodes.pack_result import LaunchOption
 
 
 class MoveKind(StrEnum):
-    EMPTY = "empty"  # nothing on the nodes would be missed
+    EMPTY = "empty"  # no pod on the nodes has a disruption cost
     DELETE = "delete"  # their pods fit on other nodes
-    REPLACE = "replace"  # new nodes come first
+    REPLACE = "replace"  # new nodes are launched first
 
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """A node that goes."""
+    """A node to remove."""
 
     name: str
-    claim: str  # of the NodeClaim that is deleted
+    claim: str  # name of the NodeClaim to delete
     pool: str
     instance_type: str
     zone: str
     capacity_type: str
     price_per_hour: float | None
-    disruption: float  # 1 and what its pods cost
+    disruption: float  # 1 plus the cost of its pods
     claim_uid: str = ""
     list_price_per_hour: float | None = None  # `price_per_hour` is what it adds to the bill
 
 
 @dataclass(frozen=True, slots=True)
 class MovedPod:
-    """Where a pod goes: to `node`, or to new node number `new_node` of the move. Neither: it may stay
-    without a place, which only pods that cost nothing do."""
+    """The destination of a pod: `node`, or the new node number `new_node` of the move. Without either, the
+    pod may stay pending, which is only planned for pods that cost nothing.
+    """
 
     pod: str  # namespace/name
     source: str
@@ -52,12 +53,12 @@ class MovedPod:
 
 @dataclass(frozen=True, slots=True)
 class ReplacementNode:
-    """A node to ask for. Any of `options` holds its pods and is cheap enough; the first is expected."""
+    """A node to request. Any of `options` holds its pods and is cheap enough; the first is expected."""
 
     pool: str
     options: tuple[LaunchOption, ...]
     pods: tuple[str, ...]
-    requests: Mapping[str, int] = field(hash=False)  # of its pods and the least daemon overhead
+    requests: Mapping[str, int] = field(hash=False)  # of its pods and the smallest daemon overhead
 
     @property
     def chosen(self) -> LaunchOption:
@@ -65,7 +66,7 @@ class ReplacementNode:
 
     @property
     def price_per_hour(self) -> float:
-        """Of what is expected; new nodes without a known price are never planned."""
+        """The price of the expected option; new nodes without a known price are never planned."""
         price = self.chosen.price_per_hour
         assert price is not None
         return price
@@ -73,7 +74,7 @@ class ReplacementNode:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Take nodes away, all or none of them. `id` is the same for the same nodes and new nodes."""
+    """Removes nodes, all or none of them. `id` is the same for the same nodes and new nodes."""
 
     id: str
     kind: MoveKind
@@ -106,13 +107,13 @@ class Move:
 
     @property
     def disturbed(self) -> int:
-        """Pods that would be missed while they move."""
+        """The number of pods with a disruption cost."""
         return sum(pod.cost > 0 for pod in self.pods)
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedMove:
-    """A move that could be made and is not: by score, budget, window or switch."""
+    """A possible move that is not made because of score, budget, window or switch."""
 
     move: Move
     why: tuple[Infeasible[ConsolidationReason], ...]
@@ -120,7 +121,7 @@ class RejectedMove:
 
 @dataclass(frozen=True, slots=True)
 class PoolSummary:
-    """One pool in numbers: what may still be disrupted, and by what that is limited."""
+    """The numbers of one pool: what may still be disrupted, and what limits it."""
 
     name: str
     policy: str
@@ -129,13 +130,13 @@ class PoolSummary:
     disruption: float
     unpriced: int
     allowed: Mapping[str, int] = field(hash=False)  # by disruption reason, before the plan
-    why: tuple[Infeasible[ConsolidationReason], ...] = ()  # what closes it
+    why: tuple[Infeasible[ConsolidationReason], ...] = ()  # what closes the pool
     k: int | None = None  # None: its moves are not scored
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterTotals:
-    """`use` is the share of each resource that pods ask for, of what nodes offer."""
+    """`use` is the requested share of each allocatable resource."""
 
     nodes: int
     pods: int
@@ -144,7 +145,7 @@ class ClusterTotals:
     use: Mapping[str, float] = field(hash=False)
     by_type: Mapping[str, int] = field(hash=False)  # nodes by instance type
     by_pool: Mapping[str, int] = field(hash=False)
-    list_price_per_hour: float | None = None  # where something was contracted: `price_per_hour` is the bill
+    list_price_per_hour: float | None = None  # under a contract; `price_per_hour` is the bill then
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,25 +158,25 @@ class NotConsidered:
 
 @dataclass(frozen=True, slots=True)
 class PlanCertificate:
-    """How near a plan is to the best there could be.
+    """How close a plan is to the optimum.
 
-    `possible_per_hour` is what no plan could save more than; None: `problem` says why nobody can tell.
-    `at_disruption`: among those that disturb no more than this one. `leaves_out` is what the bound does not
-    know of, so that less may be possible than it says, and never more.
+    `possible_per_hour` is an upper bound on the saving of any plan; None: unknown, and `problem` says why.
+    `at_disruption`: among plans that disturb no more than this one. `leaves_out` lists what the bound
+    ignores; the real optimum may be lower than the bound, never higher.
     """
 
     possible_per_hour: float | None
     problem: str = ""
     at_disruption: float | None = None
-    whole_nodes: bool = False  # fractions of nodes are not counted on
+    whole_nodes: bool = False  # the bound does not use fractions of nodes
     leaves_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationPlan:
-    """Moves are in the order in which they are to be made: one may need what one before it changed.
+    """Moves are in the order of execution: a move may depend on an earlier one.
 
-    `fingerprint` is of everything that decided it; see `validation` for how staleness is judged.
+    `fingerprint` covers everything that decided the plan; `validation` defines staleness.
     """
 
     made_at: float
@@ -189,13 +190,13 @@ class ConsolidationPlan:
     problems: tuple[str, ...] = ()
     not_looked_at: tuple[NotConsidered, ...] = ()
     stopped: Infeasible[ConsolidationReason] | None = (
-        None  # the switch that stops everything; moves are then all rejected
+        None  # the switch that stops all moves; all are rejected then
     )
-    certificate: PlanCertificate | None = None  # None: nobody asked for one
+    certificate: PlanCertificate | None = None  # None: not requested
 
     @property
     def still_possible(self) -> float | None:
-        """At most this share of what the cluster costs after the plan could be saved still; None: unknown."""
+        """The share of the cluster's cost after the plan that could still be saved at most; None: unknown."""
         if self.certificate is None or self.certificate.possible_per_hour is None:
             return None
         left = max(self.certificate.possible_per_hour - self.savings_per_hour, 0.0)

@@ -1,8 +1,8 @@
-"""Plans of one cluster, one after another: searched again only when something that decides has changed.
+"""Caches the plan of a cluster: searches again only if something that decides has changed.
 
-A plan is made from a view, settings, and what is judged of nodes and granted to pools at
-that moment; time has no other way in. Where all of these are as they were, so is the
-plan, but for when it was made. A plan that a deadline cut short is never given again.
+A plan depends on a view, on settings, and on the eligibility of nodes and the allowance of pools at that
+moment; time has no other influence. If all of these are unchanged, so is the plan, except for its timestamp.
+A plan that a deadline cut short is never reused.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,7 @@ from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ClusterView
 from karpool.model.kubernetes.pod_shape import PodShape
 
-# Searches that begin with what the one before found, until one is made from nothing: what each might miss
-# does not add up for longer than that.
+# Warm searches in a row before a full one, so that what warm searches miss does not add up.
 WARM_MAX = 10
 _DECIDES_NEW_NODES = ("pools", "pool_objects", "broken_pools", "daemons", "usage", "unavailable", "bill")
 
@@ -33,8 +32,8 @@ class _Last:
     view: ClusterView
     settings: PlanSettings
     judged: CandidateNodes
-    permission: DisruptionAllowance  # before anything was taken
-    prices: int  # version of the catalogue, which learns
+    permission: DisruptionAllowance  # before any move was accepted
+    prices: int  # version of the catalogue, which learns prices
     plan: ConsolidationPlan
     searched: LastSearch | None
 
@@ -42,7 +41,7 @@ class _Last:
 class PlanCache:
     def __init__(self) -> None:
         self.searches = 0
-        self.warm = 0  # searches since the last whole one
+        self.warm = 0  # searches since the last full one
         self._last: _Last | None = None
 
     def plan(
@@ -53,7 +52,7 @@ class PlanCache:
         *,
         elapsed: Callable[[], float] | None = None,
     ) -> ConsolidationPlan:
-        """What `make_plan` gives."""
+        """Return what `plan_consolidation` would return."""
         judged = find_candidates(view, settings, now)
         permission = permission_now(view, judged, settings, now)
         last = self._last
@@ -69,7 +68,7 @@ class PlanCache:
         self.searches += 1
         before, prices = permission.copy(), view.offerings.version
         usable = self._usable(view, settings, prices)
-        self._last = None  # a search that fails leaves nothing behind: what it shares is half used
+        self._last = None  # a failed search leaves its shared state half used
         planner = Planner(
             view,
             settings,
@@ -89,7 +88,7 @@ class PlanCache:
         return plan
 
     def _usable(self, view: ClusterView, settings: PlanSettings, prices: int) -> LastSearch | None:
-        """The last search, where only nodes, pods, budgets and time may have changed since."""
+        """The last search, if only nodes, pods, budgets and time may have changed since."""
         last = self._last
         if (
             last is None
@@ -106,12 +105,12 @@ class PlanCache:
 
 
 def _claims_devices(shape: PodShape) -> bool:
-    """What drivers would publish on new nodes is read from the nodes that are there."""
+    """Whether the shape claims devices: the devices of new nodes are predicted from existing nodes."""
     return bool(shape.resource_claims or shape.extended_asks)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two views, or parts of them, say the same, field by field."""
+    """Whether two views, or parts of them, are equal, field by field."""
     return all(_equal(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
 
 
@@ -119,7 +118,7 @@ def _equal(one: Any, other: Any) -> bool:
     if one is other:
         return True
     if isinstance(one, np.ndarray):
-        # What is not a number, an unknown price, is so in both.
+        # NaN (an unknown price) equals NaN.
         return bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
     if isinstance(one, PodDisruptionTable | StateNode):
         return type(one) is type(other) and same(one, other)

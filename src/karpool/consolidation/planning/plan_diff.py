@@ -1,4 +1,4 @@
-"""What changed between two plans: moves that came, went or differ, and why the other lacks them. Pure."""
+"""Compares two plans: added, removed and changed moves, and why the other plan lacks them. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class MoveChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MoveDifference:
-    """`before` and `after`: None where the plan does not have the move. `why`: what the other plan says."""
+    """`before` and `after` are None if the plan lacks the move. `why`: the reason of the other plan."""
 
     change: MoveChange
     before: Move | None
@@ -42,7 +42,7 @@ class PlanDiff:
 
 
 def plan_diff(before: ConsolidationPlan, after: ConsolidationPlan) -> PlanDiff:
-    """Moves are the same when they take the same nodes. Those that went come first."""
+    """Compare the plans. Moves are the same if they remove the same nodes. Removed moves come first."""
     return PlanDiff(before, after, tuple(_differences(before, after)))
 
 
@@ -64,7 +64,7 @@ def _shown(move: Move) -> tuple[object, ...]:
 
 
 def _refusal(move: Move, plan: ConsolidationPlan) -> str:
-    """Why a plan does not make the move: refused, part of another, a node that stays, or one not known."""
+    """Why the plan lacks the move: refused, part of another move, a kept node, or an unknown node."""
     for rejected in plan.rejected:
         if rejected.move.id == move.id:
             return "; ".join(reason.sentence() for reason in rejected.why)

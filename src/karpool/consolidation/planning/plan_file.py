@@ -1,8 +1,7 @@
-"""A plan as a document, and back: what `karpool plan -o json` prints and `karpool apply` reads.
+"""Reads and writes plan documents: `karpool plan -o json` prints them and `karpool apply` reads them.
 
-A document may come from anywhere: its size is bounded, every field is checked against
-the types of `plan`, and a wrong one raises Invalid with its path. What it says about the
-cluster is not believed; see `validation`.
+A document is untrusted input: its size is bounded, every field is checked against the types of `plan`, and an
+error raises Invalid with its path. Its statements about the cluster are not trusted; see `validation`.
 """
 
 import math
@@ -26,7 +25,7 @@ SIZE_LIMIT = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """`flags` are those the plan was made with; `cluster` is whom it was made for, where that is known."""
+    """`flags` are those that the plan was made with; `cluster` is the cluster's name, if known."""
 
     plan: ConsolidationPlan
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -34,7 +33,7 @@ class SavedPlan:
 
 
 def to_document(saved: SavedPlan) -> dict[str, Any]:
-    """Plain data, without `apiVersion` and `kind`. Sums are there for readers; they are not read back."""
+    """Plain data, without `apiVersion` and `kind`. Sums are for readers and are not read back."""
     plan = saved.plan
     content: dict[str, Any] = finite(document_of(plan, old_keys=True))
     for shown, move in zip(content["moves"], plan.moves, strict=True):
@@ -67,7 +66,7 @@ def _sums(move: Move) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no infinity; a score that is infinite becomes the largest number."""
+    """Replace an infinite score by the largest number, because JSON has no infinity."""
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""From a view of a cluster to a plan: judge, search, and say what becomes of every node and pod.
+"""Makes a plan from a view: checks eligibility, searches moves, and explains every node and pod.
 
-Pure: the same view, settings and moment give the same plan. Only a deadline brings time
-in, through `elapsed`, and then the plan says what it did not look at.
+Pure: the same view, settings and moment give the same plan. Only a deadline introduces time, through
+`elapsed`; the plan then names what was not considered.
 """
 
 from collections import Counter, defaultdict, deque
@@ -63,13 +63,14 @@ def plan_consolidation(
     elapsed: Callable[[], float] | None = None,
     progress: SearchProgress | None = None,
 ) -> ConsolidationPlan:
-    """`elapsed` are seconds since planning began, for `settings.deadline_seconds`; `progress` is told how far
-    it is."""
+    """Make a plan. `elapsed` returns seconds since planning began, for `settings.deadline_seconds`;
+    `progress` is updated during the search.
+    """
     return Planner(view, settings, now, elapsed, progress=progress).plan()
 
 
 def totals_of(view: ClusterView) -> dict[str, PoolTotals]:
-    """Of all nodes of each pool, claims without a node included."""
+    """Totals over all nodes of each pool, including claims without a node."""
     costs = view.node_costs.tolist()
     nodes = [
         PoolMember(machine.pool, cost, machine.price_per_hour)
@@ -90,7 +91,7 @@ def permission_now(
 
 
 class Planner:
-    """One planning. Also used to look at single moves again (`validation`)."""
+    """Makes one plan. `validation` also uses it for single moves."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class Planner:
         self.judged = find_candidates(view, settings, now) if judged is None else judged
         self.totals = totals_of(view)
         self.permission = permitted or permission_now(view, self.judged, settings, now)
-        self._pools = self._pool_states()  # before anything is taken
+        self._pools = self._pool_states()  # before any move is accepted
         one_node = last.one_node if last is not None else None
         self.world = PlanningState(
             view, self.judged, settings, self.totals, self.permission, one_node=one_node
@@ -145,14 +146,14 @@ class Planner:
         self.is_warm = result is not None
         if result is None:
             result = search(state, self._timer)
-        # What was found is kept as it was found: new nodes of moves are counted from nothing next time.
+        # Keep the drafts as found: the next search counts new nodes of moves from zero.
         kept = replace(result, drafts=result.drafts.copy())
         state.one_node.restore(self._limits)
         self.searched = LastSearch(self.view, contents_of(self.view), state.candidates, kept, state.one_node)
         return result
 
     def _revalued(self, drafts: list[CandidateMove]) -> list[CandidateMove]:
-        """What each saves in the order in which they are made: the bill before less the bill after."""
+        """Recompute each saving in the order of execution: the bill before less the bill after."""
         bill = self.view.bill
         if bill is None:
             return drafts
@@ -208,7 +209,7 @@ class Planner:
         )
 
     def _destinations(self, draft: CandidateMove) -> dict[int, deque[tuple[int, int, int]]]:
-        """By shape: row or -1, number of the new node, and how many pods."""
+        """By shape: row or -1, number of the new node, and number of pods."""
         homes: dict[int, deque[tuple[int, int, int]]] = defaultdict(deque)
         for shape, row, pods in draft.placed:
             homes[shape].append((row, -1, pods))
@@ -375,7 +376,7 @@ def before(view: ClusterView) -> ClusterTotals:
 
 
 def after(view: ClusterView, moves: Iterable[Move]) -> ClusterTotals:
-    """Pods are the same; daemons of nodes that go, and of nodes that come, are not told apart."""
+    """The totals after the moves. The pods are the same; daemons are not adjusted."""
     chosen = list(moves)
     gone = {name for move in chosen for name in move.names}
     snapshot = view.snapshot
@@ -421,7 +422,7 @@ def after(view: ClusterView, moves: Iterable[Move]) -> ClusterTotals:
 
 
 def _listed(view: ClusterView, bill: FleetBill, moves: Sequence[Move]) -> float:
-    """The same machines by the list."""
+    """The list price of the machines after the moves."""
     gone = {name for move in moves for name in move.names}
     prices = [machine.list_price_per_hour or 0.0 for machine in view.machines if machine.name not in gone]
     prices += (bill.list_price_of(new.pool, new.chosen) or 0.0 for move in moves for new in move.new_nodes)
@@ -429,7 +430,7 @@ def _listed(view: ClusterView, bill: FleetBill, moves: Sequence[Move]) -> float:
 
 
 def _billed(view: ClusterView, bill: FleetBill, moves: Iterable[Move]) -> float:
-    """The bill after some moves, commitments included."""
+    """The bill after the moves, including commitments."""
     fleet = bill.with_more({}, (machine.billed for machine in view.machines))
     billed = {machine.name: machine.billed for machine in view.machines}
     for move in moves:

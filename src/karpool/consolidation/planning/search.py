@@ -1,13 +1,13 @@
-"""Which moves to make: every candidate is looked at, and better combinations than one ranking gives.
+"""Searches the moves of a plan: tries every candidate, and better combinations than one ranking gives.
 
-Empty nodes go first. Then ways through the candidates are tried, and the best is kept: each alone, away
-without a replacement, else with cheaper new nodes, in several orders; or groups that waste little in new
-nodes first (`methods/repacking`). Where budgets or scores ration what may be disturbed, single nodes give
-more for it; elsewhere groups save more. Both ways end with what is left in groups, and with nodes that
-received pods (`methods/receivers`). Few nodes together are solved exactly (`methods/multi_node`): all
-of them in a small cluster; in a larger one group by group, what a group gave so far taken back if together
-it gives more. The work is bounded by counts, not by time, so that
-the same cluster gives the same plan; a deadline ends it early and what was not looked at is named.
+Empty nodes are removed first. Then the search tries several ways through the candidates and keeps the best:
+each node alone, deleted or else replaced by cheaper nodes, in several orders; or groups that waste little in
+new nodes first (`methods/repacking`). If budgets or scores limit the disruption, single nodes save more per
+disruption; otherwise groups save more. Every way ends with the remaining groups and with nodes that received
+pods (`methods/receivers`). A few nodes together are solved exactly (`methods/multi_node`): all of them in a
+small cluster; in a larger one group by group, where a group's moves are undone if it saves more together.
+Counts bound the work, not time, so that the same cluster gives the same plan. A deadline ends the search
+early, and the result names what was not considered.
 """
 
 from collections import Counter
@@ -37,26 +37,26 @@ from karpool.consolidation.state.planning_state import (
 from karpool.packing.tables.columns import Int64s
 
 UNDERUTILIZED = DisruptionReason.UNDERUTILIZED
-# Candidates up to which every way through them is improved by taking moves back, not only the first.
-# Bounds work; not tuned: scenarios run clusters of 8 to 19 nodes, all of which are below.
+# Up to this many candidates every way is improved by undoing moves, not only the first. Bounds work; not
+# tuned: scenarios run clusters of 8 to 19 nodes, all of which are below.
 TINY = 24
-# Candidates up to which moves are taken back again at all; above, groups that nothing was found for are
-# combined once. Bounds work: each of the GROUPS_SMALL groups rewinds and replays the whole plan.
+# Up to this many candidates moves are undone at all; above, stuck groups are combined once. Bounds work: each
+# of the GROUPS_SMALL groups rewinds and replays the whole plan.
 SMALL = 150
-# Candidates up to which more than one order is tried: each costs a whole pass over all of them.
+# Up to this many candidates more than one order is tried: each costs a full pass over all of them.
 SEVERAL_WAYS_MAX = 300
-# Packings tried while one way is improved; about 2 s of a processor.
+# Packings tried while one way is improved; about 2 s of CPU time.
 IMPROVING_PACKINGS = 1000
-# An improvement that is looked for is at least this share of what the plan saves.
+# Minimum improvement, as a share of the plan's saving.
 LEAST_IMPROVEMENT = 0.001
 GROUPS_SMALL = 60  # neighbourhoods that are improved in one round; bounds work
-# Of what a group would gain without any waste, the share that it has to gain to go before single nodes.
+# Share of the waste-free gain that a group must reach to go before single nodes.
 LITTLE_WASTE = 0.75
-# Where moves are scored, another order that saves more in all must save this share of what the best so far
-# does for the same disturbance, wherever one stops. On 50 roomy nodes one saved a fifth more in all, 0.6 on
-# the way; those that are worth it on packed and mixed ones are at 0.71 and above (docs/benchmarks.md).
+# If moves are scored, another order that saves more in total must save at least this share of the best result
+# at every level of disruption. On 50 roomy nodes one saved a fifth more in total, and 0.6 on the way; those
+# that are worth it on packed and mixed clusters are at 0.71 and above (docs/benchmarks.md).
 ON_THE_WAY = 0.7
-ROUNDS = 2  # of improving; the second sees what the first changed, and mostly changes nothing
+ROUNDS = 2  # of improvement; the second sees the changes of the first, and mostly changes nothing
 
 
 def search(state: PlanningState, deadline: PlanDeadline) -> SearchResult:
@@ -64,7 +64,7 @@ def search(state: PlanningState, deadline: PlanDeadline) -> SearchResult:
 
 
 def search_with(candidates: "Search", state: PlanningState, deadline: PlanDeadline) -> SearchResult:
-    """Empty nodes first, then the others."""
+    """Remove empty nodes first, then search the others."""
     empty = SearchResult()
     empty_rows = sorted(
         (row for row in state.judged.empty.tolist() if row not in state.buffered),
@@ -78,7 +78,7 @@ def search_with(candidates: "Search", state: PlanningState, deadline: PlanDeadli
 
 
 class Search:
-    """Of the candidates that pods would be missed from."""
+    """Searches moves of candidates that are not empty."""
 
     def __init__(self, state: PlanningState, deadline: PlanDeadline) -> None:
         self._state, self._deadline = state, deadline
@@ -111,7 +111,7 @@ class Search:
         return result
 
     def _each_alone(self, order: Sequence[int]) -> SearchResult:
-        """Each method takes what those before it could not."""
+        """Try each node alone; each method takes the nodes that the methods before it could not."""
         state, result = self._state, SearchResult()
         rows = order
         for method in self._alone:
@@ -126,7 +126,7 @@ class Search:
         return result
 
     def _look_again(self, result: SearchResult) -> None:
-        """Every candidate that is still there once more, now that others went: it may go, or says why not."""
+        """Try every remaining candidate again after the moves: it may go now, or gets its current reason."""
         again = self._each_alone(_by_rank(self._state, self._state.open_candidates()))
         result.drafts += again.drafts
         result.refused, result.stuck = again.refused, again.stuck
@@ -135,7 +135,7 @@ class Search:
     # Several ways through the candidates
 
     def _best_way(self, start: PlanningMark) -> SearchResult:
-        """The best of several ways to go through the candidates, and it is in place."""
+        """Return the best of several ways through the candidates, applied to the state."""
         state = self._state
         rows = state.open_candidates()
         best: SearchResult | None = None
@@ -150,12 +150,12 @@ class Search:
             if result is None:
                 continue
             if number == 0:
-                # Where none can go alone, none can in another order: each is tried on the cluster as it is.
+                # If no node can go alone, none can in another order: each is tried on the same cluster.
                 nothing_alone = state.remembers and not result.drafts and state.tries_left > 0
             if len(rows) <= TINY or (number == 0 and len(rows) <= SMALL):
                 self._improve(start, result)
                 self._look_again(result)
-            # Where moves are scored, what is saved for the same disturbance counts, wherever one stops.
+            # If moves are scored, the saving at every level of disruption counts.
             least = 1.0 if is_grouped else ON_THE_WAY
             if best is None or (
                 result.is_better_than(best) and (not self._is_scored or result.dominates(best, least))
@@ -194,7 +194,7 @@ class Search:
         if several and groups_first:
             yield lambda nothing_alone: self._repacked(order_by_rank, 0.0), True
         if groups_first and TINY < len(rows) <= SMALL:
-            # The order decides which nodes share a group: up to 6 % of what is possible at 50 nodes.
+            # The order decides which nodes share a group: up to 6 % of the possible saving at 50 nodes.
             for order in (_by_price, _by_savings_for_room):
                 yield partial(self._repacked_in_order, order), True
 
@@ -205,7 +205,7 @@ class Search:
         return None if nothing_alone else self._each_alone(order(state, state.open_candidates()))
 
     def _is_scarce(self, rows: Int64s) -> bool:
-        """Whether budgets let fewer than half of the candidates go: then each should save much by itself."""
+        """Whether budgets allow fewer than half of the candidates: then each should save much by itself."""
         state = self._state
         counts = Counter(state.pool_of[row] for row in rows.tolist())
         allowed = sum(
@@ -215,7 +215,7 @@ class Search:
         return 2 * allowed < len(rows)
 
     def _repacked(self, order: Sequence[int], least: float) -> SearchResult:
-        """Groups that gain this share of what they could first, then each alone, then any other group."""
+        """First groups that reach the share `least` of their gain without waste, then each node alone."""
         first = SearchResult()
         self._repacking.compute_moves(order, self._deadline, first, least=least)
         result = self._each_alone([row for row in order if not self._state.gone[row]])
@@ -234,7 +234,7 @@ class Search:
         return result
 
     def _batch_first(self, order: list[int], nothing_alone: bool) -> SearchResult | None:
-        """The largest prefix of the ranking that can go at once, found by halving, and then the others."""
+        """First the largest prefix of the ranking that can go at once, by bisection, then the others."""
         low, high, size = 2, len(order), 0
         while low <= high:
             middle = (low + high) // 2
@@ -250,12 +250,12 @@ class Search:
         return result
 
     def _prefix(self, rows: list[int], *, keep: bool) -> list[CandidateMove]:
-        """The moves that take these nodes, in place if they are kept; none when there are no such moves."""
+        """The moves that remove these nodes, applied if `keep`; empty if there are none."""
         state = self._state
         nodes = Counter(state.pool_of[row] for row in rows)
         refused = bool(state.permission.refusal(UNDERUTILIZED, nodes))
         if (refused and state.is_simple) or state.view.bill is not None:
-            return []  # on a bill, what one node saves depends on the others: they are taken one by one
+            return []  # on a bill, the saving of one node depends on the others: they are taken one by one
         with state.trial():
             draft = self._replacement.replace(rows) if state.settings.replace else delete(state, rows)
             if isinstance(draft, UnplacedShapes):
@@ -276,7 +276,7 @@ class Search:
     # Groups that give more together
 
     def _improve(self, start: PlanningMark, result: SearchResult) -> None:
-        """Take back what a group of nodes gave, and see whether together they give more."""
+        """Undo the moves of a group of nodes, and keep a better combination if there is one."""
         state = self._state
         unrestricted = sorted(
             (row for row in state.candidates.tolist() if is_unrestricted(state, row)), key=state.by_name
@@ -310,7 +310,7 @@ class Search:
         better: list[CandidateMove] = []
         if whole:
             left = IMPROVING_PACKINGS - (self._multi_node.packings - self._packings_before)
-            # Less than this share of what the plan saves is not worth the time of looking for it.
+            # A smaller improvement is not worth the time of the search.
             above = gained + LEAST_IMPROVEMENT * result.savings
             better = self._multi_node.best_combination(members, self._deadline, above=above, packings=left)
         if better and len(accept_all(state, better)) == len(better):
@@ -321,7 +321,7 @@ class Search:
         return False
 
 
-# Told that no candidate can go alone (None: as the first way); and whether it begins with groups.
+# The argument says that no candidate can go alone; the flag says that the way begins with groups.
 _Way = tuple[Callable[[bool], SearchResult | None], bool]
 
 
@@ -331,7 +331,7 @@ def _by_rank(state: PlanningState, rows: Int64s) -> list[int]:
 
 
 def _by_savings_for_room(state: PlanningState, rows: Int64s) -> list[int]:
-    """By what each saves for the room that its pods take."""
+    """By saving per requested capacity of the node's pods."""
     sizes = np.array([_size(state, row) for row in rows.tolist()])
     order: list[int] = rows[
         np.lexsort((state.turn[rows], -state.prices[rows] / np.maximum(sizes, 1e-9)))
@@ -345,7 +345,7 @@ def _by_price(state: PlanningState, rows: Int64s) -> list[int]:
 
 
 def _size(state: PlanningState, row: int) -> float:
-    """What the pods of a node ask for, as a share of the largest node."""
+    """The requests of a node's pods, as a share of the largest node."""
     snapshot = state.view.snapshot
     shares = []
     for name in ("cpu", "memory"):
@@ -361,7 +361,7 @@ def _size(state: PlanningState, row: int) -> float:
 def _neighbourhoods(
     state: PlanningState, result: SearchResult, unrestricted: list[int]
 ) -> list[tuple[int, ...]]:
-    """Neighbours by score and by load, and what each move touches with nodes that did not go."""
+    """Groups of neighbours by score and by load, and the nodes of each move together with remaining nodes."""
     groups: dict[tuple[int, ...], None] = {}
     by_rank = sorted(unrestricted, key=lambda row: (-float(state.ranks[row]), state.by_name(row)))
     by_load = sorted(unrestricted, key=lambda row: (float(state.costs[row]), state.by_name(row)))

@@ -1,9 +1,9 @@
-"""The search after a few pods changed: the same moves as those of a whole one, without what decides none.
+"""Searches again after a few pods changed, and skips what cannot change the moves.
 
-Candidates are gone through in the same order, and tried in the same way, as long as their pool's budgets let
-one more go. Where they let none, nobody asks where its pods would go: what the last search said of a
-node that nothing changed on is said again, and of others that the budget keeps them. Where groups of nodes go
-first, there is nothing that decides no move: then the answer is None.
+The warm search tries candidates in the same order and in the same way as a full search, as long as the
+budgets of their pool allow one more. If they allow none, an unchanged node keeps the reason of the last
+search, and a changed one gets the budget as reason. If the search begins with groups of nodes, nothing can be
+skipped and the answer is None.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,24 +23,24 @@ from karpool.packing.relocation.single_node import SingleNodePacker
 from karpool.packing.tables.columns import Bools, Int64s
 
 T = TypeVar("T")
-# Of the nodes, the share that may have changed: one percent of the pods touch a tenth to a fifth of them.
+# Maximum share of changed nodes: one percent of the pods touches a tenth to a fifth of the nodes.
 CHANGED_MAX = 0.3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LastSearch:
-    """What a search came to, and what the cluster was then. Rows are those of its view."""
+    """The result of a search and the cluster at that time. Rows are those of its view."""
 
     view: ClusterView
     contents: Int64s
     candidates: Int64s
     result: SearchResult
     one_node: SingleNodePacker
-    moves: dict[CandidateMove, Move] = field(default_factory=dict)  # of moves that were refused, in full
+    moves: dict[CandidateMove, Move] = field(default_factory=dict)  # refused moves, in full
 
 
 def contents_of(view: ClusterView) -> Int64s:
-    """By row, a number that changes with the room of the node or any of its pods."""
+    """By row: a number that changes with the capacity of the node or any of its pods."""
     pods, snapshot = view.pods, view.snapshot
     own: Int64s = np.fromiter(map(hash, pods.keys), dtype=np.int64, count=len(pods.keys))
     for column in (pods.shapes, pods.flags, pods.costs.view(np.int64), pods.budget):
@@ -53,9 +53,9 @@ def contents_of(view: ClusterView) -> Int64s:
 
 
 def search_again(state: PlanningState, deadline: PlanDeadline, last: LastSearch) -> SearchResult | None:
-    """What a whole search would come to; None, and nothing done, where too little is known."""
+    """Return the result of a full search; None, and no change, if the last search cannot be reused."""
     if len(state.candidates) <= SEVERAL_WAYS_MAX or state.view.bill is not None:
-        return None  # several ways are compared there; on a bill, what a move saves depends on all others
+        return None  # several ways are compared there; on a bill, the saving of a move depends on all others
     search = _WarmSearch(state, deadline, last)
     if search.begins_with_groups or search.has_changed_too_much:
         return None
@@ -73,7 +73,7 @@ class _WarmSearch(Search):
 
 
 def _rows_now(view: ClusterView, before: ClusterView) -> list[int]:
-    """By row of then; -1: the node is gone."""
+    """Map rows of the earlier view to current rows; -1: the node is gone."""
     names = before.snapshot.names
     if list(names) == list(view.snapshot.names):
         return list(range(len(names)))
@@ -82,7 +82,7 @@ def _rows_now(view: ClusterView, before: ClusterView) -> list[int]:
 
 
 def _changed_rows(state: PlanningState, last: LastSearch, now: Sequence[int]) -> Bools:
-    """By row: whether the node, its room or its pods are not what they were."""
+    """By row: whether the node, its capacity or its pods have changed."""
     view = state.view
     is_candidate: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
     is_candidate[state.candidates] = True
@@ -99,7 +99,7 @@ def _changed_rows(state: PlanningState, last: LastSearch, now: Sequence[int]) ->
 
 
 class _Known:
-    """What the last search said of nodes that nothing changed on, in rows of now."""
+    """The results of the last search for unchanged nodes, by current row."""
 
     def __init__(self, state: PlanningState, last: SearchResult, now: Sequence[int], changed: Bools) -> None:
         self._state, self._now = state, now
@@ -115,7 +115,7 @@ class _Known:
         return {row: known for row, known in rows if row >= 0 and not self._changed[row]}
 
     def say(self, row: int, result: SearchResult) -> None:
-        """What became of a node that may not go now."""
+        """Record why a node cannot go now: its last result, and the budget that closes its pool."""
         state = self._state
         closed = state.permission.refusal(DisruptionReason.UNDERUTILIZED, {state.pool_of[row]: 1})
         draft = self._taken.get(row)
@@ -130,7 +130,7 @@ class _Known:
             result.stuck[row] = self._stuck.get(row) or UnplacedShapes(closed[0])
 
     def _renumbered(self, draft: CandidateMove) -> CandidateMove | None:
-        """None: some of its pods went to a node that is gone by now."""
+        """The draft with current rows; None if some of its pods went to a node that is gone."""
         if not self._is_renumbered:
             return None if any(self._state.gone[row] for _, row, _ in draft.placed) else draft
         placed = tuple((shape, self._now[row], pods) for shape, row, pods in draft.placed)
@@ -140,7 +140,7 @@ class _Known:
 
 
 class _Remembered:
-    """A method that is asked only about nodes that may go."""
+    """A method that is called only for nodes that the budgets allow."""
 
     def __init__(self, state: PlanningState, method: Method, known: _Known) -> None:
         self._state, self._method, self._known = state, method, known

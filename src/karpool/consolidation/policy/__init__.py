@@ -1,3 +1,3 @@
-"""Who may go, at what price, within which budgets, and how a move is scored.
+"""Decides which nodes may be removed, at what price and within which budgets, and scores moves.
 Start with `eligibility`, then `scoring`.
 """

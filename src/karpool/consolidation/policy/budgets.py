@@ -1,7 +1,7 @@
-"""How many nodes of a pool may go now: budgets, limits per window of time, and opening hours.
+"""Computes how many nodes of a pool may be removed now: budgets, disruption rates, and maintenance windows.
 
-Nodes that are not ready or leave already count against a budget whatever its reason, as
-upstream. A budget or annotation that cannot be read closes its own pool and no other.
+Nodes that are not ready or are leaving count against every budget, as in Karpenter. A budget or annotation
+that cannot be read closes its own pool and no other.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from karpool.model.karpenter.objects import DEFAULT_DISRUPTION, Budget, NodePool
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """`counted` nodes of a pool are initialised; `consuming` of them are down or leave."""
+    """`counted` nodes of a pool are initialised; `consuming` of them are not ready or are leaving."""
 
     counted: int = 0
     consuming: int = 0
@@ -57,11 +57,11 @@ class RateAllowance:
 
 @dataclass(slots=True)
 class PoolAllowance:
-    """What is left of one pool's permission."""
+    """The remaining allowance of one pool."""
 
     pool: str
     left: dict[str, int]  # by disruption reason
-    limits: Mapping[str, Infeasible[ConsolidationReason]]  # what each reason's number comes from
+    limits: Mapping[str, Infeasible[ConsolidationReason]]  # the limit behind each reason's number
     closed: tuple[Infeasible[ConsolidationReason], ...] = ()
     rate: RateAllowance | None = None
 
@@ -75,7 +75,7 @@ class PoolAllowance:
 
 @dataclass(slots=True)
 class DisruptionAllowance:
-    """Counted down as moves are taken into a plan."""
+    """The remaining allowance of all pools. Accepted moves reduce it."""
 
     pools: dict[str, PoolAllowance]
     rates: list[RateAllowance]
@@ -92,7 +92,7 @@ class DisruptionAllowance:
     def refusal(
         self, reason: DisruptionReason, nodes: Mapping[str, int]
     ) -> tuple[Infeasible[ConsolidationReason], ...]:
-        """Why so many nodes of these pools may not go now; empty when they may."""
+        """Why these numbers of nodes per pool may not be removed now; empty if they may."""
         refusals = [why for pool, number in nodes.items() for why in self.pools[pool].refusal(reason, number)]
         refusals += (why for rate in self.rates for why in rate.refusal(sum(nodes.values())))
         return tuple(dict.fromkeys(refusals))
@@ -100,7 +100,7 @@ class DisruptionAllowance:
     def take(self, nodes: Mapping[str, int]) -> None:
         for pool, number in nodes.items():
             own = self.pools[pool]
-            # A node that goes for one reason is one that is gone for the others as well.
+            # A node that is removed for one reason also counts for the others.
             own.left = {reason: left - number for reason, left in own.left.items()}
             if own.rate is not None:
                 own.rate.left -= number
@@ -111,7 +111,7 @@ class DisruptionAllowance:
 def permission(
     view: ClusterView, settings: PlanSettings, pools: Mapping[str, PoolSettings], now: float
 ) -> DisruptionAllowance:
-    """For every pool whose settings can be understood."""
+    """The allowance of every pool whose settings can be read."""
     uses = use_of(view.machines, view.in_flight)
     closed_for_all = _closed_for_all(view, settings, now)
     allowances: dict[str, PoolAllowance] = {}
@@ -144,7 +144,7 @@ def permission(
 def _rate_left(
     rate: DisruptionRate, recent: Iterable[NodeRemoval], now: float, nodes: int, pool: str = ""
 ) -> RateAllowance:
-    """A percentage is of the nodes that there are and those that went within the time."""
+    """A percentage counts existing nodes and those removed within the period."""
     taken = sum(removal.at > now - rate.seconds and pool in ("", removal.pool) for removal in recent)
     return RateAllowance(rate, max(0, rate.of(nodes + taken) - taken), pool)
 

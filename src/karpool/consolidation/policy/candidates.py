@@ -1,8 +1,7 @@
-"""Which nodes of a cluster may go as empty ones, which may be consolidated, and what holds the others.
+"""Finds the nodes that may be removed as empty, those that may be consolidated, and why the others stay.
 
-Gathers the facts of nodes for the rules of `eligibility`; rules of our own (young
-nodes, pods that start, utilisation) come after those. Also says which nodes may
-receive pods, which is a question of its own.
+It collects the facts of nodes for the rules of `eligibility`. Karpool's own rules (young nodes, starting
+pods, utilisation) come after those. It also decides which nodes may receive pods.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,7 +45,7 @@ from karpool.packing.tables.columns import Bools, Int64s
 
 
 class _Signals(NamedTuple):
-    """What rules ask for that node and claim do not say; with their marks, all there is to the facts."""
+    """Inputs of the rules besides node and claim. Together with the marks they determine the facts."""
 
     empty: bool
     in_queue: bool
@@ -59,7 +58,7 @@ class _Signals(NamedTuple):
     held_claim: str = ""
     unreadable_claim: str = ""
     unreadable_pod: str = ""
-    bare_share: bool = False  # what the protecting pod holds, and has no owner
+    bare_share: bool = False  # the protecting pod holds a GPU share and has no owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +69,13 @@ class PoolRules:
     policy: ConsolidationPolicy | None = None
     wait: str = "0s"
     wait_empty: str = "0s"
-    uses_condition: bool = True  # Karpenter's own condition must agree
+    uses_condition: bool = True  # Karpenter's own condition must be true
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateNodes:
-    """The nodes that may go as empty ones, those that may be consolidated, and the reasons of all others.
+    """The nodes that may be removed as empty, those that may be consolidated, and the reasons of the others.
 
     `targets` are rows that may receive pods.
     """
@@ -94,7 +93,7 @@ class CandidateNodes:
 
 
 def read_pools(view: ClusterView, settings: PlanSettings) -> dict[str, PoolRules]:
-    """One pool that cannot be understood is closed; the others are not."""
+    """Read the rules of all pools. A pool that cannot be read is closed; the others are not."""
     rules: dict[str, PoolRules] = {}
     for name, pool in view.pool_objects.items():
         if name in view.broken_pools:
@@ -138,7 +137,7 @@ class _Judge:
         np.maximum.at(last_event, pods.rows, np.where(pods.since <= now, pods.since, 0.0))
         self._last_event: list[float] = last_event.tolist()
         self._use = _use(view)
-        # Most nodes are alike; what the rules say of one holds for all that are.
+        # Most nodes are alike: the rules are evaluated once for equal facts.
         self._known: dict[tuple[NodeTraits, _Signals], Infeasible[ConsolidationReason] | None] = {}
 
     def _held_pods(self) -> Bools:
@@ -152,7 +151,7 @@ class _Judge:
         return held
 
     def _tied_by_claims(self) -> Bools:
-        """Pods whose devices stay where they are, and those of which nobody can tell."""
+        """Pods whose devices exist only on their node, or may do so."""
         view, pods = self._view, self._view.pods
         tied: Bools = (pods.flags & (CLAIMING | RESCHEDULABLE)) == CLAIMING | RESCHEDULABLE
         numbers = np.unique(pods.shapes[tied]).tolist()
@@ -169,8 +168,8 @@ class _Judge:
         targets = np.ones(view.snapshot.n, dtype=np.bool_)
         for row, machine in enumerate(view.machines):
             signals = self._signals(row, machine, is_empty(costs[row]))
-            # What is held for somebody else is not filled with pods of a move, nor what may be repaired: a
-            # repair waits for no pod.
+            # Pods are not moved to a reserved node, nor to one that may be repaired: a repair does not wait
+            # for pods.
             takes_pods = not machine.reserved and not machine.ailment
             targets[row] = takes_pods and self._is_target(row, machine, signals.in_queue)
             key = machine.marks, signals
@@ -225,7 +224,7 @@ class _Judge:
         return why_not_candidate(facts, method) or why_not_method(facts, method)
 
     def _facts(self, marks: NodeTraits, signals: _Signals) -> EligibilityFacts:
-        """Of any node that has these."""
+        """The facts of any node with these marks and signals."""
         view, pool = self._view, marks.pool_label
         rules = self._rules.get(pool)
         types = view.offerings.catalogue_of(pool).types
@@ -266,7 +265,7 @@ class _Judge:
     def _held_by(self, pod: int) -> str:
         pods, number = self._view.pods, int(self._view.pods.budget[pod])
         names = pods.several[pod] if number == SEVERAL else (self._view.budgets[number].name,)
-        namespace = pods.keys[pod].partition("/")[0]  # a budget holds pods of its own namespace only
+        namespace = pods.keys[pod].partition("/")[0]  # a budget covers pods of its own namespace only
         return ", ".join(f"{namespace}/{name}" for name in names)
 
     @staticmethod
@@ -274,7 +273,7 @@ class _Judge:
         return rules.wait_empty if empty else rules.wait
 
     def _is_quiet(self, row: int, machine: StateNode, empty: bool) -> bool:
-        """Karpenter's condition, and the pods themselves: the condition may lag behind them."""
+        """Whether Karpenter's condition and the pods agree that the node is quiet: the condition may lag."""
         rules = self._rules.get(machine.marks.pool_label)
         if (
             machine.claim is None
@@ -292,7 +291,7 @@ class _Judge:
         return is_under_window(wait, machine.initialized_at, last or None, self._now)
 
     def _is_target(self, row: int, machine: StateNode, in_flight: bool) -> bool:
-        """Whether pods of other nodes may be sent there."""
+        """Whether pods of other nodes may be moved to this node."""
         if machine.is_leaving or in_flight:
             return False
         if machine.claim is None:
@@ -336,7 +335,7 @@ class _Judge:
 
 
 def _first_by_row(view: ClusterView, chosen: Bools) -> list[int]:
-    """By row, the first pod that is chosen; -1: none."""
+    """By row: the first chosen pod; -1 if there is none."""
     first = np.full(view.snapshot.n, NONE, dtype=np.int64)
     pods = np.flatnonzero(chosen)[::-1]
     first[view.pods.rows[pods]] = pods
@@ -345,7 +344,7 @@ def _first_by_row(view: ClusterView, chosen: Bools) -> list[int]:
 
 
 def _use(view: ClusterView) -> list[float]:
-    """By row, the larger share of cpu and memory that is asked for."""
+    """By row: the larger requested share of CPU and memory."""
     snapshot = view.snapshot
     shares = []
     for name in (CPU, MEMORY):

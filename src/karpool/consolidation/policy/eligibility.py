@@ -1,7 +1,7 @@
-"""Every rule that keeps a node where it is, in upstream's order, each with its reason.
+"""The rules that keep a node, in Karpenter's order, each with its reason.
 
-`blocked` are the rules for whatever takes a node away, `refused` those of one method.
-Both are about plain facts of one node; who gathers those of a cluster is `candidates`.
+`why_not_candidate` has the rules of every method, `why_not_method` those of one. Both take plain facts of one
+node; `candidates` collects the facts of a cluster.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ class DisruptionMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EligibilityFacts:
-    """One node as the rules see it, whichever it is. The defaults are those of a node that may go."""
+    """The facts of one node. The defaults are those of a node that may be removed."""
 
     pool: str = "default"
     in_queue: bool = False
@@ -34,18 +34,18 @@ class EligibilityFacts:
     nominated: bool = False
     unreadable_pods: int = 0
     unreadable_pod: str = ""  # one of them
-    reserved: str = ""  # who holds it for something that is still to come
+    reserved: str = ""  # who reserves it for future pods
     do_not_disrupt: bool = False
     pool_exists: bool = True
-    pool_sells: bool = True  # there is an instance type that it could launch
+    pool_sells: bool = True  # it has an instance type that it could launch
     pool_problem: str = ""
-    protecting_pod: str = ""  # a pod that asks not to be disturbed
-    bare_share: bool = False  # or holds a share of a GPU, and nothing would bring it back
-    claiming_pod: str = ""  # a pod whose devices are here alone, or nobody can tell where else
-    held_claim: str = ""  # a claim that holds devices of the node and goes with no pod
-    unreadable_claim: str = ""  # a claim that may hold devices of the node: nobody can read it
-    held_pod: str = ""  # a pod that a disruption budget holds, and
-    held_by: str = ""  # which; several are separated by commas
+    protecting_pod: str = ""  # a pod with do-not-disrupt
+    bare_share: bool = False  # or with a GPU share and no owner that recreates it
+    claiming_pod: str = ""  # a pod whose devices exist only here, or may do so
+    held_claim: str = ""  # a claim without a pod that holds devices of the node
+    unreadable_claim: str = ""  # an unreadable claim that may hold devices of the node
+    held_pod: str = ""  # a pod that a disruption budget protects
+    held_by: str = ""  # the budgets, separated by commas
     is_static: bool = False
     instance_type: str = "-"
     type_known: bool = True
@@ -66,11 +66,11 @@ Rule = Callable[[EligibilityFacts], Infeasible[ConsolidationReason] | None]
 def why_not_candidate(
     facts: EligibilityFacts, method: DisruptionMethod = DisruptionMethod.CONSOLIDATION
 ) -> Infeasible[ConsolidationReason] | None:
-    """What keeps the node from being a candidate for anything; None when it is one."""
+    """Why the node is not a candidate of any method; None if it is one."""
     for rule in _ALWAYS:
         if why := rule(facts):
             return why
-    # Drift ends in a deadline where the pool has one; consolidation never overrules a pod.
+    # Drift has a deadline if the pool sets one; consolidation never overrules a pod.
     if method is DisruptionMethod.DRIFT and facts.has_grace_period:
         return None
     for rule in _PODS:
@@ -82,7 +82,7 @@ def why_not_candidate(
 def why_not_method(
     facts: EligibilityFacts, method: DisruptionMethod
 ) -> Infeasible[ConsolidationReason] | None:
-    """What keeps one method from taking a candidate; None when nothing does."""
+    """Why the method cannot remove the candidate; None if it can."""
     for rule in _OF_METHOD[method]:
         if why := rule(facts):
             return why
@@ -129,7 +129,7 @@ _ALWAYS: Sequence[Rule] = (
         "nodepool {f.pool}",
     ),
     _rule(
-        # Karpenter passes over such a pool as if it were not there.
+        # Karpenter ignores such a pool.
         lambda f: not f.pool_sells and not f.pool_problem,
         ConsolidationReason.NODEPOOL_NOT_FOUND,
         "no instance type is known for its nodepool {f.pool}",
@@ -248,7 +248,7 @@ _OF_METHOD: Mapping[DisruptionMethod, Sequence[Rule]] = {
 
 
 def is_under_window(wait: str, initialized_at: float | None, last_event_at: float | None, now: float) -> bool:
-    """Whether a node is still in its quiet time. `wait` is a duration or Never. Raises Invalid."""
+    """Whether the node is within its quiet period. `wait` is a duration or Never. Raises Invalid."""
     seconds = durations.seconds_or_never(wait)
     if not seconds or initialized_at is None:
         return False
@@ -259,14 +259,14 @@ def is_under_window(wait: str, initialized_at: float | None, last_event_at: floa
 def is_consolidatable(
     wait: str, initialized_at: float | None, last_event_at: float | None, now: float
 ) -> bool:
-    """What Karpenter's condition of that name would say."""
+    """The value of Karpenter's condition of that name."""
     if durations.seconds_or_never(wait) is None or initialized_at is None:
         return False
     return not is_under_window(wait, initialized_at, last_event_at, now)
 
 
 def lifetime_remaining(expire_after_seconds: float | None, age_seconds: float) -> float:
-    """The share of its life that a node has left; 1 for one that never expires."""
+    """The remaining share of a node's lifetime; 1 if it never expires."""
     if expire_after_seconds is None:
         return 1.0
     if expire_after_seconds <= 0:

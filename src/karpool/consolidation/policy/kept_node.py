@@ -8,7 +8,7 @@ from karpool.model.infeasible import Infeasible
 
 @dataclass(frozen=True, slots=True)
 class KeptNode:
-    """A node that stays, and everything found that holds it, the first reason first."""
+    """A node that stays, with all reasons, the first one first."""
 
     node: str
     pool: str  # empty: no pool

@@ -1,6 +1,6 @@
-"""The options of every command that plans: what can be set for all pools, whatever their policy.
+"""The options of every command that plans: settings for all pools, whatever their policy.
 
-A saved plan carries them by the names of the fields, so that it is looked at again with the same ones.
+A saved plan contains them by field name, so that it is validated with the same ones.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ from karpool.model.errors import Invalid
 if TYPE_CHECKING:
     from karpool.consolidation.policy.settings import PlanSettings
 
-# A person waits for a plan, and a controller for the next one; 10,000 nodes take less than a quarter of it.
+# A person waits for the plan, and a controller for the next one; 10,000 nodes take less than a quarter of it.
 DEADLINE_SECONDS = 60.0
 _K = "k of the Balanced policy."
 _HeedBudgets = Annotated[bool, option("Ignore disruption budgets.", flag="ignore-budgets", negated=True)]

@@ -1,9 +1,8 @@
-"""Which consolidation policy a pool has, and how much disruption it accepts for a saving.
+"""Reads the consolidation policy of a pool, and how much disruption it accepts for a saving.
 
-Three places may say it; the first that does decides: the caller (flags), annotations
-of the NodePool (for Karpenter versions whose schema lacks `Balanced`), and the
-NodePool's own fields (of the threshold: `consolidationThreshold` of the original proposal).
-A value that cannot be used raises Invalid; nothing is guessed.
+The first source that sets it decides: the caller (flags), annotations of the NodePool (for Karpenter versions
+whose schema lacks `Balanced`), then the NodePool's own fields (for the threshold: `consolidationThreshold` of
+the original proposal). An invalid value raises Invalid; nothing is guessed.
 """
 
 from collections.abc import Mapping
@@ -32,15 +31,15 @@ class PolicyName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationPolicy:
-    """`k` matters to Balanced only: a share of the pool's cost is worth k times that share of disruption."""
+    """`k` is for Balanced only: a share of the pool's cost is worth k times that share of disruption."""
 
     name: PolicyName
     k: int = DEFAULT_K
-    origin: str = ""  # what said so: "flag", "annotation", or "field"
+    origin: str = ""  # the source: "flag", "annotation", or "field"
 
     @property
     def threshold(self) -> float:
-        """The least score of an approved move."""
+        """The minimum score of an approved move."""
         return 1.0 / self.k
 
     @property
@@ -49,7 +48,7 @@ class ConsolidationPolicy:
 
     @property
     def moves_pods(self) -> bool:
-        """Whether nodes that are not empty may go."""
+        """Whether nodes that are not empty may be removed."""
         return self.name is not PolicyName.WHEN_EMPTY
 
     def __str__(self) -> str:
@@ -58,7 +57,7 @@ class ConsolidationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyOverride:
-    """What flags say for every pool; None leaves it to the pool."""
+    """The flags that apply to every pool; None leaves it to the pool."""
 
     name: PolicyName | None = None
     k: int | None = None
@@ -75,7 +74,7 @@ def policy_of(pool: NodePool, override: PolicyOverride = NO_OVERRIDE) -> Consoli
 def policy_from(
     disruption: Disruption, annotations: Mapping[str, str], override: PolicyOverride = NO_OVERRIDE
 ) -> ConsolidationPolicy:
-    """Raises Invalid. What an override replaces is not read, so a typo there does no harm."""
+    """Raises Invalid. A value that an override replaces is not read, so an error there is harmless."""
     name, origin = override.name, "flag"
     if name is None and POLICY_ANNOTATION in annotations:
         path = f"metadata.annotations.{POLICY_ANNOTATION}"
@@ -99,7 +98,7 @@ def parse_policy(text: str, path: str) -> PolicyName:
 
 
 def parse_threshold(value: object, path: str) -> int:
-    """From a number, or the text of one."""
+    """Parse a number, or the text of one."""
     if isinstance(value, bool) or str(value) not in ("1", "2", "3"):
         raise Invalid(path, value, f"must be a whole number from 1 to {LARGEST_K}")
     return int(str(value))

@@ -1,4 +1,4 @@
-"""Why a node stays or a move is not made, and what events and metrics file each reason under."""
+"""The reasons why a node stays or a move is not made, and their names in events and metrics."""
 
 from enum import StrEnum
 from typing import Self
@@ -7,14 +7,14 @@ from karpool.model.infeasible import Reason
 
 
 class DisruptionReason(StrEnum):
-    """As budgets name it."""
+    """The names are those of budgets."""
 
     EMPTY = "Empty"
     UNDERUTILIZED = "Underutilized"
 
 
 class MoveFailure(StrEnum):
-    """What a move failed for, as events and metrics name it. The words are Karpenter's."""
+    """The category of a failed move in events and metrics. The words are Karpenter's."""
 
     BUDGET = "budget"
     SCHEDULING = "scheduling"
@@ -33,7 +33,7 @@ class ConsolidationReason(Reason):
 
     @classmethod
     def _missing_(cls, value: object) -> "ConsolidationReason":
-        """A record or plan of another version."""
+        """Accept a reason of another version in a record or plan."""
         return cls.UNKNOWN
 
     UNKNOWN = "", MoveFailure.UNKNOWN
@@ -97,7 +97,7 @@ class ConsolidationReason(Reason):
     POLICY_WHEN_EMPTY = "policy_when_empty", MoveFailure.CHURN
     WELL_USED = "well_used", MoveFailure.CHURN
 
-    # Said of nodes that stay; churn where the last look before a move meets one.
+    # Reasons of kept nodes; churn if the last validation of a move meets one.
     NO_GAIN = "no_gain", MoveFailure.CHURN
     RECEIVES_PODS = "receives", MoveFailure.CHURN
     NOT_CONSIDERED = "not_looked_at", MoveFailure.CHURN

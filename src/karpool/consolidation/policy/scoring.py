@@ -44,18 +44,18 @@ T = TypeVar("T")
 
 
 def node_cost(pods: Iterable[Pod]) -> float:
-    """Of a node with these pods, whether they move or not."""
+    """The disruption cost of a node with these pods, movable or not."""
     return NODE_COST + sum(pod_cost(pod) for pod in pods if is_reschedulable(pod))
 
 
 def is_empty(cost: float) -> bool:
-    """Whether nothing on the node would be missed. Pods that cost nothing may be there."""
+    """Whether no pod on the node has a disruption cost. Pods without cost may be there."""
     return cost <= NODE_COST
 
 
 @dataclass(frozen=True, slots=True)
 class PoolTotals:
-    """Of all nodes of a pool. `unpriced` is how many of them have no known price."""
+    """Totals over all nodes of a pool. `unpriced` is how many of them have no known price."""
 
     cost_per_hour: float
     disruption: float
@@ -65,7 +65,7 @@ class PoolTotals:
 
 @dataclass(frozen=True, slots=True)
 class PoolMember:
-    """One node as its pool's totals see it."""
+    """One node as an input of its pool's totals."""
 
     pool: str
     disruption: float
@@ -73,7 +73,7 @@ class PoolMember:
 
 
 def pool_totals(nodes: Iterable[PoolMember]) -> dict[str, PoolTotals]:
-    """The same whatever the order of the nodes."""
+    """Sum by pool; the result does not depend on the order of the nodes."""
     members: dict[str, list[PoolMember]] = defaultdict(list)
     for node in nodes:
         members[node.pool].append(node)
@@ -92,8 +92,10 @@ def _totals_of(nodes: list[PoolMember]) -> PoolTotals:
 
 
 def estimated_savings(sources: Iterable[float | None], destinations: Iterable[float | None]) -> float:
-    """What goes minus what comes, per hour. As upstream, a destination without a price counts as nothing;
-    the price filter (`cheaper_types`) refuses such a replacement before it gets here.
+    """The removed price minus the new price, per hour.
+
+    As in Karpenter, a destination without a price counts as zero; the price filter (`cheaper_types`) refuses
+    such a replacement before.
     """
     return sum(usable_price(price) or 0.0 for price in sources) - sum(
         usable_price(price) or 0.0 for price in destinations
@@ -122,7 +124,7 @@ def score_move(
     *,
     tolerance: float = TOLERANCE,
 ) -> MoveScore:
-    """Of one move against one pool. Without totals, or with none above zero, it is rejected."""
+    """Score one move against one pool. Without totals, or with none above zero, it is rejected."""
     threshold = 1.0 / k
     if totals is None or not (totals.cost_per_hour > 0 and totals.disruption > 0):
         return MoveScore(0.0, 0.0, 0.0, threshold, approved=False)
@@ -148,22 +150,22 @@ def _ratio(savings_fraction: float, disruption_fraction: float) -> float:
 
 
 def _finite(amount: float) -> float:
-    """A number that is none saves nothing; it must not make every comparison false."""
+    """Replace a value that is not finite by zero; it must not make every comparison false."""
     return amount if math.isfinite(amount) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredNode:
-    """A node that a move takes away."""
+    """A node that a move removes."""
 
     pool: str
-    price_per_hour: float | None  # None: not known, counts as 0
+    price_per_hour: float | None  # None: unknown, counts as 0
     disruption: float
 
 
 @dataclass(frozen=True, slots=True)
 class PoolScore:
-    """What one pool says to a move. `score` is None where the policy does not score."""
+    """The decision of one pool about a move. `score` is None if the policy does not score."""
 
     pool: str
     policy: ConsolidationPolicy
@@ -178,7 +180,7 @@ class PoolScore:
 
 @dataclass(frozen=True, slots=True)
 class MoveVerdict:
-    """What all pools together say. `unpriced`: how many of the nodes have no known price."""
+    """The decision of all pools together. `unpriced`: how many of the nodes have no known price."""
 
     approved: bool
     savings_per_hour: float
@@ -188,7 +190,7 @@ class MoveVerdict:
 
     @property
     def score(self) -> float | None:
-        """The worst of the pools that score; None when none does."""
+        """The lowest score of the pools that score; None if none does."""
         return min((pool.score.score for pool in self.pools if pool.score is not None), default=None)
 
 
@@ -201,10 +203,10 @@ def score_sources(
     tolerance: float = TOLERANCE,
     worth_per_hour: float | None = None,
 ) -> MoveVerdict:
-    """Take `sources` away and pay for `destination_per_hour` instead (None: nothing, a delete).
+    """Score the removal of `sources` for a new node at `destination_per_hour` (None: a delete).
 
-    `worth_per_hour` is what the bill falls by without them, where that is not the sum of their prices.
-    Pools are in the order of their first source. A move without sources is rejected.
+    `worth_per_hour` is the fall of the bill without them, if that is not the sum of their prices. Pools are
+    in the order of their first source. A move without sources is rejected.
     """
     prices = [usable_price(source.price_per_hour) for source in sources]
     total = sum(price or 0.0 for price in prices)
@@ -243,9 +245,9 @@ def can_pass(
     *,
     tolerance: float = TOLERANCE,
 ) -> bool:
-    """Whether the best case, to delete the node and buy nothing, would be approved.
+    """Whether the best case, deleting the node without a replacement, would be approved.
 
-    Where there is nothing to compare with the answer is yes, and the score says no later.
+    Without totals the answer is yes, and the score rejects the move later.
     """
     if not policy.is_scored or totals is None or totals.cost_per_hour <= 0:
         return True
@@ -253,20 +255,20 @@ def can_pass(
     return score_move(best, disruption, totals, policy.k, tolerance=tolerance).approved
 
 
-# The order in which nodes are looked at: what each would save at best for what it disturbs, most first
+# The order of candidates: best-case saving per disruption, largest first
 
 
 def ratios(prices: Floats, disruption: Floats) -> Floats:
-    """Best-case saving per disturbance of each node. A price that is not known (NaN) counts as 0.
+    """Best-case saving per disruption of each node. An unknown price (NaN) counts as 0.
 
-    Every node disturbs at least 1.
+    Every node has a disruption of at least 1.
     """
     best: Floats = np.where(np.isfinite(prices), prices, 0.0) / disruption
     return best
 
 
 def interleaved(groups: Mapping[str, Sequence[T]], first: Collection[str] = ()) -> list[T]:
-    """One of each pool in turn. Pools in `first` were not reached the last time and come before others."""
+    """Take one of each pool in turn. Pools in `first` were not reached the last time and come first."""
     pools = [*(pool for pool in first if pool in groups), *(pool for pool in groups if pool not in first)]
     rounds = zip_longest(*(((group,) for group in groups[pool]) for pool in pools), fillvalue=())
     return [member for turn in rounds for member in chain.from_iterable(turn)]

@@ -1,6 +1,6 @@
-"""How plans are made: what callers set for all pools, and what annotations of a pool say for it.
+"""Settings of plans: what callers set for all pools, and the annotations of single pools.
 
-A pool whose annotations cannot be read is closed, visibly; the others are not.
+A pool whose annotations cannot be read is closed and reported; the others are not affected.
 """
 
 import re
@@ -34,12 +34,12 @@ _RATE = re.compile(r"\s*([0-9]{1,9})(%?)\s*/\s*([0-9a-zµ.]+)\s*\Z")
 _WINDOWS_MAX = 50
 _PERCENT_MAX = 100
 _CRON_FIELDS = 5
-_ZONE = re.compile(r"[A-Za-z0-9_+/-]{1,64}")  # more would be looked up as a file all the same
+_ZONE = re.compile(r"[A-Za-z0-9_+/-]{1,64}")  # other texts would be looked up as a file
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceWindow:
-    """Moves start only inside: from each hit of the schedule for so long, in the zone's own time."""
+    """Moves start only inside: from each time of the schedule, for the duration, in the time zone."""
 
     text: str
     schedule: CronSchedule
@@ -55,14 +55,14 @@ class MaintenanceWindow:
 
 @dataclass(frozen=True, slots=True)
 class DisruptionRate:
-    """At most so many nodes, or percent of them, in any stretch of time of this length."""
+    """At most this number, or percentage, of nodes in any period of this length."""
 
     nodes: int
     seconds: float
     is_percent: bool = False
 
     def of(self, nodes: int) -> int:
-        """Of so many nodes; a percentage rounds up, as budgets do."""
+        """The limit for this number of nodes; a percentage rounds up, as for budgets."""
         return -(-self.nodes * nodes // 100) if self.is_percent else self.nodes
 
     def __str__(self) -> str:
@@ -71,9 +71,9 @@ class DisruptionRate:
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """`exhaustive_up_to`: clusters with so few candidates have every combination of them tried.
+    """`exhaustive_up_to`: up to this many candidates every combination is tried.
 
-    `most_use`: nodes that are used more than this (of cpu or memory, 0 to 1) stay.
+    `most_use`: nodes with a higher use (of CPU or memory, 0 to 1) stay.
     """
 
     override: PolicyOverride = NO_OVERRIDE
@@ -81,13 +81,13 @@ class PlanSettings:
     spot_to_spot: bool = False
     delete: bool = True
     replace: bool = True
-    most_new_nodes: int = 3  # that one move may ask for
-    most_sources: int = 12  # that one move to new nodes may take
+    most_new_nodes: int = 3  # maximum that one move may request
+    most_sources: int = 12  # maximum that one move to new nodes may remove
     min_savings_per_hour: float = 0.0
-    min_savings_fraction: float = 0.0  # of the price of what goes
+    min_savings_fraction: float = 0.0  # of the price of the removed nodes
     min_age_seconds: float = 0.0
     most_use: float | None = None
-    protect_young_sources: bool = True  # consolidateAfter of the node that goes
+    protect_young_sources: bool = True  # consolidateAfter of the node to remove
     protect_young_targets: bool = True  # consolidateAfter of nodes that would receive its pods
     protect_starting_pods: bool = True
     heed_budgets: bool = True
@@ -102,7 +102,7 @@ DEFAULTS = PlanSettings()
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """Of one pool, where they differ from what is set for all. None: as the NodePool says."""
+    """The settings of one pool that override those for all. None: as the NodePool says."""
 
     stopped: bool = False
     consolidate_after: str | None = None
@@ -112,7 +112,7 @@ class PoolSettings:
     rate: DisruptionRate | None = None
     delete: bool = True
     replace: bool = True
-    protect_young_targets: bool | None = None  # of nodes of this pool; None: as is set for all
+    protect_young_targets: bool | None = None  # of nodes of this pool; None: as for all pools
 
 
 def pool_settings(pool: NodePool) -> PoolSettings:
@@ -158,7 +158,7 @@ def parse_rate(text: str) -> DisruptionRate:
 
 
 def parse_windows(text: str) -> tuple[MaintenanceWindow, ...]:
-    """Several are separated by semicolons; any that is open will do."""
+    """Several windows are separated by semicolons; one open window is enough."""
     parts = [part.strip() for part in text.split(";") if part.strip()]
     if len(parts) > _WINDOWS_MAX:
         raise Invalid("", len(parts), f"must not be more than {_WINDOWS_MAX} windows")

@@ -1,3 +1,3 @@
-"""The cluster while a plan is searched: what was taken into it has happened, and anything can be taken back.
+"""The state of the cluster during a search: accepted moves are applied, and everything can be undone.
 Start with `planning_state`.
 """

@@ -1,4 +1,4 @@
-"""A move while a plan is searched, what it buys, and why there is none."""
+"""A move during the search, its new nodes, and the reason if there is none."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,19 +8,19 @@ from karpool.consolidation.policy.scoring import MoveVerdict
 from karpool.model.infeasible import Infeasible
 from karpool.packing.relocation.single_node import FittingTypes
 
-Pods = dict[int, int]  # shape to number
+Pods = dict[int, int]  # shape to number of pods
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateMove:
-    """Nodes that would go, where their pods go (shape, row, number), and the new nodes with their pods."""
+    """Nodes to remove, where their pods go (shape, row, number), and the new nodes with their pods."""
 
     rows: tuple[int, ...]
     placed: tuple[tuple[int, int, int], ...]
     new: tuple[tuple[FittingTypes, Pods], ...]
     verdict: MoveVerdict
     reason: DisruptionReason = DisruptionReason.UNDERUTILIZED
-    unplaced: int = 0  # pods that cost nothing and wait for a place
+    unplaced: int = 0  # pods without cost that find no place
 
     @property
     def savings(self) -> float:
@@ -41,14 +41,14 @@ class PurchasedNode:
 
 @dataclass(frozen=True, slots=True)
 class UnplacedShapes:
-    """Why some nodes cannot go. `shapes` are those that find no place."""
+    """Why some nodes cannot be removed. `shapes` are those that find no place."""
 
     why: Infeasible[ConsolidationReason]
     shapes: tuple[int, ...] = ()
 
 
 class RelocationAttempt(NamedTuple):
-    """Where the pods of nodes went when they were tried, and what was left over."""
+    """The tried places of the pods of removed nodes, and the pods without a place."""
 
     placed: list[tuple[int, int, int]]
     left: Pods

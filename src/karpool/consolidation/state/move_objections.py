@@ -1,4 +1,4 @@
-"""What speaks against a move that is possible: score, kind, the rules of replacing, the bill, budgets."""
+"""Objections to a possible move: score, kind, replacement rules, bill, budgets."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from karpool.consolidation.state.planning_state import PlanningState
 
 Why = Infeasible[ConsolidationReason]
-# Karpenter launches from at most so many types.
+# Karpenter launches from at most this many types.
 TYPES_MAX = 60
-# Less than this is rounding of sums, not a saving: a thousandth of a cent in a month.
+# A smaller difference is rounding, not a saving: a thousandth of a cent in a month.
 LEAST_SAVING = 1e-8
 
 
 def raises_the_bill(state: "PlanningState", draft: CandidateMove) -> Iterable[Why]:
-    """Whatever is launched of what is asked for, and whether other clusters do what they are about to: the
-    bill must fall."""
+    """Object if the bill may not fall: for every type that may be launched, and whether or not other clusters
+    launch what they intend.
+    """
     bill = state.view.bill
     if bill is None:
         return
@@ -53,9 +54,9 @@ def _does_not_fall(
     before, without = bill.beyond(fleet), bill.beyond(fewer)
     spent = 0.0
     for kinds in coming:
-        # A machine may cost more than its rate: where it takes what a dearer one had.
+        # A machine may cost more than its rate, if it takes the commitment of a dearer one.
         costs = [(bill.beyond(bill.with_more(fewer, (kind,))) - without, kind.rate) for kind in kinds]
-        # Commitments that one takes are not there for the other: several at their full rates.
+        # Machines compete for commitments: several new ones count at their full rates.
         spent += max((added if len(coming) == 1 else max(added, rate) for added, rate in costs), default=inf)
     if before - without - spent <= LEAST_SAVING:
         message = (
@@ -66,7 +67,7 @@ def _does_not_fall(
 
 
 def _may_be_billed_as(state: "PlanningState", fitting: FittingTypes) -> set[BilledKind]:
-    """All that a launch may turn out to be; zones matter only where prices or commitments differ."""
+    """All billed kinds that a launch may have; zones matter only if prices or commitments differ by zone."""
     bill, offer = state.view.bill, fitting.state.offer
     assert bill is not None
     kinds: set[BilledKind] = set()
@@ -88,7 +89,7 @@ def _may_be_billed_as(state: "PlanningState", fitting: FittingTypes) -> set[Bill
 
 
 def objections_to(state: "PlanningState", draft: CandidateMove, reason: DisruptionReason) -> tuple[Why, ...]:
-    """What speaks against a move that is possible: the score first, then savings, then budgets."""
+    """The objections to a possible move: the score first, then savings, then budgets."""
     objections: list[Infeasible[ConsolidationReason]] = []
     for pool in draft.verdict.pools:
         if pool.score is not None and not pool.score.approved:
@@ -122,7 +123,7 @@ def _wrong_kind(state: "PlanningState", draft: CandidateMove) -> Iterable[Why]:
 
 
 def _wrong_replacement(state: "PlanningState", draft: CandidateMove) -> Iterable[Why]:
-    """The rules of replacing, for exactly these nodes: whatever larger group they were found in."""
+    """Apply the replacement rules to exactly these nodes, whatever larger group they were found in."""
     if not draft.new:
         return
     on_spot = all(state.kind(row).capacity_type == SPOT for row in draft.rows)

@@ -1,8 +1,8 @@
-"""The cluster while a plan is searched: what was taken into the plan has happened, the rest is as it is.
+"""The state of the cluster during a search, with the accepted moves applied.
 
-A `CandidateMove` says what would become of some nodes' pods. Moves are tried on columns
-within a `trial`, and taken back; the one that is taken into the plan is `accept`ed, and
-what it used is no longer there for others. What methods find out they remember themselves.
+A `CandidateMove` says where the pods of some nodes would go. Methods try moves on columns within a `trial`,
+which undoes them. `accept` adds a move to the plan, and its capacity is no longer available to others.
+Methods keep their own memo tables.
 """
 
 from collections import Counter
@@ -48,13 +48,13 @@ from karpool.packing.tables.columns import Bools, Int64s
 from karpool.packing.tables.room import PodPlacement, Room
 
 # Nodes of one pass whose topology-bound pods are tried on new nodes with the packer of pending pods, which
-# looks at the whole cluster each time. On the packed cluster of 1,000 nodes of `bench.plans` none is
-# needed and none is left out: whether one new node takes such pods is told without it. Bounds odd clusters.
+# scans the whole cluster each time. On the packed cluster of 1,000 nodes of `bench.plans` none is needed and
+# none is left out: whether one new node takes such pods is decided without it. Bounds odd clusters.
 BOUND_TRIES_MAX = 300
 
 
 class SourceKind(NamedTuple):
-    """All that buying a replacement asks of a node that goes."""
+    """The properties of a source node that its replacement depends on."""
 
     instance_type: str
     capacity_type: str
@@ -63,7 +63,7 @@ class SourceKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanningMark:
-    """A point to return to."""
+    """A point to rewind to."""
 
     stage: int
     relocation: relocating.RelocationMark
@@ -76,7 +76,7 @@ class PlanningMark:
 
 
 class PlanningState:
-    remembers = True  # and so do the methods; tests compare with a state that does not
+    remembers = True  # so do the methods; tests compare with a state that does not
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class PlanningState:
         *,
         one_node: SingleNodePacker | None = None,
     ) -> None:
-        """`one_node`: of a state whose view has the same pools, offerings, daemons and limits."""
+        """`one_node` comes from a state whose view has the same pools, offerings, daemons and limits."""
         self.view, self.judged, self.settings = view, judged, settings
         self.totals, self.permission = totals, permission
         self.policies: Mapping[str, ConsolidationPolicy] = judged.policies
@@ -99,16 +99,16 @@ class PlanningState:
         self.candidates: Int64s = judged.candidates
         self.gone: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
         self.receives: Bools = np.zeros(view.snapshot.n, dtype=np.bool_)
-        self.buffered: dict[int, str] = {}  # row to the buffer that needs its room
+        self.buffered: dict[int, str] = {}  # row to the buffer that needs its capacity
         self._kinds: dict[int, SourceKind] = {}
         self._asked: dict[int, str] = {}
         self.stage = 0  # the same number means that the same drafts were accepted in the same order
-        self._kept_stages = {0}  # tries of other stages are forgotten: there would be too many
+        self._kept_stages = {0}  # attempts of other stages are dropped to bound memory
         self._next_stage: dict[tuple[int, CandidateMove], int] = {}
         self._tried: dict[int, dict[int, RelocationAttempt]] = {}  # by stage and row
-        self.arrived: list[tuple[int, int, int]] = []  # shape, row, pods: what was sent to nodes so far
+        self.arrived: list[tuple[int, int, int]] = []  # shape, row, pods: the pods sent to nodes so far
         self.ranks = self._ranks()
-        # Rows are numbered as nodes arrived; whatever is decided by order goes by name.
+        # Rows are numbered in order of arrival; decisions that depend on an order use names.
         self.turn: Int64s = np.empty(view.snapshot.n, dtype=np.int64)
         self.turn[np.argsort(np.array(view.snapshot.names, dtype=np.str_))] = np.arange(view.snapshot.n)
         self.demands = PodsToMove(view)
@@ -145,8 +145,9 @@ class PlanningState:
         return ranks
 
     def _order(self) -> Int64s:
-        """Rows, to be filled in this order: nodes that stay anyway before those that might go, and of
-        the latter the least promising first; of the former the fullest."""
+        """Rows in the order in which they are filled: nodes that stay, the fullest first; then candidates,
+        the least promising first.
+        """
         snapshot = self.view.snapshot
         going = np.zeros(snapshot.n, dtype=np.bool_)
         going[self.candidates] = True
@@ -156,7 +157,7 @@ class PlanningState:
         return order
 
     def _share_left(self) -> Floats:
-        """By row: the share of the node that is free, over all usual resources."""
+        """By row: the free share of the node, over all usual resources."""
         snapshot = self.view.snapshot
         left = np.zeros(snapshot.n)
         for name in ("cpu", "memory"):
@@ -165,7 +166,7 @@ class PlanningState:
         return left / 2
 
     def _shapes(self) -> list[int]:
-        """Every shape that may be placed, or stops counting somewhere."""
+        """Every shape that may be placed or removed."""
         pods = self.view.pods
         going = np.zeros(self.view.snapshot.n, dtype=np.bool_)
         going[self.candidates] = True
@@ -185,15 +186,18 @@ class PlanningState:
 
     @cached_property
     def is_simple(self) -> bool:
-        """Whether a question that is not asked changes no later answer: no pod has topology, of which
-        only so much is tried, or alternatives, of which the first that was met counts."""
+        """Whether skipping a query changes no later answer.
+
+        That holds if no pod has topology, for which the number of tries is limited, or alternatives, of which
+        the first one met counts.
+        """
         if not self.remembers:
             return False
         bound = any(self.relocation.is_restricted(shape) for shape in self._shapes())
         return not bound and not self.one_node.has_alternatives
 
     def asked(self, shape: int) -> str:
-        """What a pod of a shape asks for, in words."""
+        """The requests of a shape, in words."""
         text = self._asked.get(shape)
         if text is None:
             requests = dict(self.view.snapshot.shapes[shape].requests)
@@ -210,8 +214,10 @@ class PlanningState:
         return kind
 
     def _make_room_for_others(self) -> None:
-        """Pods of nodes that leave, and pending pods, take room before anything is planned: first those
-        whose place is known, then the others; those that find none are somebody else's."""
+        """Place the pods of leaving nodes and the pending pods before planning.
+
+        Pods with a planned node come first. Pods that find no place are left to other controllers.
+        """
         view, relocation = self.view, self.relocation
         leaving = [row for row in np.argsort(self.turn).tolist() if view.machines[row].is_leaving]
         self.gone[leaving] = True
@@ -226,8 +232,10 @@ class PlanningState:
         relocation.commit()
 
     def _fill_buffers(self) -> None:
-        """Room that is kept for pods which are not there: last of all, on nodes that stay anyway if they
-        have it. What finds none is bought by whoever keeps the buffer."""
+        """Reserve capacity for the pods of capacity buffers, last of all and preferably on nodes that stay.
+
+        The owner of a buffer launches nodes for the pods that find no place.
+        """
         waiting = self.view.snapshot.pending
         rank = self.demands.rank
         pods = Counter(
@@ -247,7 +255,7 @@ class PlanningState:
         return Infeasible(ConsolidationReason.BUFFER_PODS, message, f"capacitybuffer {buffer}")
 
     def _keep_promises(self, row: int) -> Counter[int]:
-        """Send pods of a node where they are meant to go, as far as that still holds; their shapes."""
+        """Place the pods of a leaving node on their planned nodes; return the shapes of settled pods."""
         view, relocation, pods = self.view, self.relocation, self.view.pods
         settled: Counter[int] = Counter()
         for pod in pods.on(row) if view.promised else ():
@@ -263,7 +271,7 @@ class PlanningState:
         return settled
 
     def _is_closed_to_others(self, shape: int, row: int) -> bool:
-        """Whether a node stays that nothing else is sent to, since it is young: no room to count there."""
+        """Whether the node stays but takes no other pods because it is young: its capacity is not counted."""
         machine = self.view.machines[row]
         if self.judged.targets[row] or machine.is_leaving or machine.name in self.view.in_flight:
             return False
@@ -277,8 +285,11 @@ class PlanningState:
     # Trying
 
     def tried(self, rows: Sequence[int]) -> RelocationAttempt | None:
-        """What `relocate` would say, if that is known: it has said so since a draft was last accepted, or
-        no node has room for any of the pods."""
+        """The known result of `relocate`; None if unknown.
+
+        It is known if it was computed since the last accepted draft, or if no node has capacity for any of
+        the pods.
+        """
         if len(rows) > 1 or self.relocation.mark():
             return None
         attempts = self._tried.get(self.stage)
@@ -296,10 +307,10 @@ class PlanningState:
     def relocate(
         self, rows: Sequence[int], arrived: Mapping[int, int] | None = None, *, whole: bool = False
     ) -> RelocationAttempt:
-        """Take nodes away and place their pods on others: where each went, and what is left over.
+        """Remove nodes and place their pods on others; return the places and the pods without one.
 
-        `arrived` are pods that the plan had sent to them. `whole`: nobody asks where the others would go
-        when one finds no place. Stays until the trial ends.
+        `arrived` are pods that the plan had sent to these nodes. `whole`: stop at the first shape that finds
+        no place. Stays applied until the trial ends.
         """
         relocation = self.relocation
         from_scratch = relocation.mark() == 0 and not arrived
@@ -318,7 +329,7 @@ class PlanningState:
                 if whole and not relocation.is_restricted(shape):
                     return RelocationAttempt(placed, left)
         progress = bool(left)
-        while progress:  # a pod may have waited for another to come
+        while progress:  # spread may allow a pod only after another is placed
             progress = False
             for shape in [other for other in left if relocation.is_restricted(other)]:
                 homes = relocation.place(shape, left[shape])
@@ -334,7 +345,7 @@ class PlanningState:
         return attempt
 
     def remove(self, rows: Sequence[int]) -> None:
-        """Take nodes away, whatever becomes of their pods. Stays until the trial ends."""
+        """Remove nodes without placing their pods. Stays applied until the trial ends."""
         slowly = self.demands.drained_slowly(rows)
         for row in rows:
             self.relocation.remove(row, slowly)
@@ -342,7 +353,7 @@ class PlanningState:
     def packed_on_new_nodes(
         self, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods
     ) -> list[tuple[Pods, PlannedNode]] | UnplacedShapes:
-        """New nodes for pods, no dearer than Karpenter would, with all that the plan has moved so far."""
+        """Pack pods on new nodes, no dearer than Karpenter would, with all moves of the plan so far."""
         view, table = self.view, self.view.snapshot.shapes
         names = view.snapshot.names
         gone = {*np.flatnonzero(self.gone).tolist(), *rows}
@@ -372,7 +383,7 @@ class PlanningState:
         return [(Counter(shape_of[pod] for pod in node.pods), node) for node in packing.nodes]
 
     def _so_far(self) -> Room:
-        """The snapshot with every pod that the plan has sent somewhere; the same until it sends another."""
+        """The snapshot with every pod that the plan has moved; cached until it moves another."""
         overlay = self._overlay
         if overlay is None or overlay[0] != self.arrived:
             table = self.view.snapshot.shapes
@@ -395,8 +406,10 @@ class PlanningState:
         )
 
     def worth(self, rows: Iterable[int]) -> float:
-        """What the bill falls by without these nodes, after all that the plan has moved so far: where
-        something was contracted, that is less than the sum of what each adds."""
+        """The fall of the bill without these nodes, after the plan so far.
+
+        Under a contract it is not the sum of their prices.
+        """
         bill = self.view.bill
         if bill is None:
             return sum(float(self.prices[row]) for row in rows)
@@ -404,20 +417,21 @@ class PlanningState:
         return bill.beyond(self.fleet) - bill.beyond(fewer)
 
     def bill_key(self, rows: Iterable[int]) -> float:
-        """What else their worth depends on; always the same where nothing was contracted."""
+        """What else the worth depends on; constant without a contract."""
         return 0.0 if self.view.bill is None else self.worth(rows)
 
     def may_delete(self, rows: Iterable[int]) -> bool:
-        """Whether these nodes may go without a replacement, as settings and pools say."""
+        """Whether settings and pools allow removing these nodes without a replacement."""
         rules = (self.judged.rules.get(self.pool_of[row]) for row in rows)
         return self.settings.delete and all(own is None or own.settings.delete for own in rules)
 
     def accept(
         self, draft: CandidateMove, *, arrived_elsewhere: Iterable[tuple[int, int, int]] | None = None
     ) -> None:
-        """What the relocation holds at the moment is this draft, and it stays.
+        """Accept the draft that is applied to the relocation.
 
-        `arrived_elsewhere`: all that was placed, where that is more than the pods of the draft."""
+        `arrived_elsewhere`: all placed pods, if that is more than the pods of the draft.
+        """
         if not self.relocation.expects_new:
             self.expect_new(draft.new)
         self.relocation.commit()
@@ -437,7 +451,7 @@ class PlanningState:
             self.fleet = bill.with_more(fewer, coming)
 
     def expect_new(self, new: Iterable[tuple[FittingTypes, Pods]]) -> None:
-        """Count the pods of new nodes in the zones that they come in, until the trial ends."""
+        """Count the pods of new nodes in their zones until the trial ends."""
         for fitting, pods in new:
             zones = fitting.state.requirements.get(ZONE)
             if zones is not None and not zones.complement and len(zones.values) == 1:
@@ -445,7 +459,7 @@ class PlanningState:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """What is relocated within is taken back, unless a move was accepted."""
+        """Undo everything that is relocated within, unless a move is accepted."""
         mark, stage = self.relocation.mark(), self.stage
         yield
         if self.stage == stage:
@@ -475,12 +489,12 @@ class PlanningState:
         self.fleet = saved.fleet
 
     def open_candidates(self) -> Int64s:
-        """Candidates that may still go: not taken, and nothing was sent there."""
+        """Candidates that may still be removed: not removed yet, and without received pods."""
         rows = self.candidates
         left = rows[~self.gone[rows] & ~self.receives[rows]]
         candidates: Int64s = left[np.argsort(self.turn[left])]
         return candidates
 
     def by_name(self, row: int) -> int:
-        """What rows are sorted by where nothing else decides."""
+        """The sort key of rows if nothing else decides."""
         return int(self.turn[row])

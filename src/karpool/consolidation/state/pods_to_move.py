@@ -1,4 +1,4 @@
-"""What would have to move from each node: runs of pods of one shape, the largest shapes first."""
+"""The pods that must move from each node: runs of pods of one shape, the largest shapes first."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ class PodsToMove:
         self._shapes = by_rank[runs % max(len(sizes), 1)] if len(runs) else runs
         self._starts = np.searchsorted(runs // max(len(sizes), 1), np.arange(view.snapshot.n + 1))
         self._known: dict[int, Demand] = {}  # by row
-        self.rank: Int64s = rank  # by shape: the largest have the lowest
+        self.rank: Int64s = rank  # by shape: the largest have the lowest rank
         self._budgets, self._spread = view.budgets, _spread(view)
 
     def of(self, rows: Sequence[int]) -> Demand:
-        """Of some nodes together."""
+        """The pods of these nodes together."""
         if len(rows) == 1:
             return self._of_one(rows[0])
         whole: Counter[int] = Counter()
@@ -45,9 +45,11 @@ class PodsToMove:
         return sorted(pods.items(), key=lambda item: int(self.rank[item[0]]))
 
     def drained_slowly(self, rows: Sequence[int]) -> frozenset[int]:
-        """Shapes that are spread over domains and whose disruption budget does not let all their pods of
-        these nodes go at once. The first need a place before the last may leave: while the nodes are still
-        there."""
+        """Shapes with spread constraints whose disruption budget does not allow all their pods of these nodes
+        at once.
+
+        The first pods then need a place before the last may leave, while the nodes still exist.
+        """
         if not self._spread:
             return frozenset()
         going = Counter(budget for row in rows for budget, _ in self._spread.get(row, ()))
@@ -68,7 +70,7 @@ class PodsToMove:
 
 
 def _spread(view: ClusterView) -> dict[int, list[tuple[int, int]]]:
-    """By row, the pods of disruption budgets that hold some pod which is spread: budget and shape."""
+    """By row: budget and shape of the pods whose disruption budget covers a pod with a spread."""
     pods, table = view.pods, view.snapshot.shapes
     is_spread = table.where("is spread", lambda shape: any(spread.required for spread in shape.spreads))
     held = ((pods.flags & EVICTABLE) != 0) & (pods.budget >= 0)
@@ -90,7 +92,7 @@ def _sizes(view: ClusterView) -> Floats:
     sizes = np.zeros(len(table))
     for number in range(len(table)):
         for name, units in table[number].requests:
-            # What few nodes offer is placed before what all do.
+            # Resources that few nodes offer are placed before those that all offer.
             sizes[number] += units / whole[name] if name in whole else 1000.0
         if table[number].has_topology or table[number].node_selector or table[number].node_terms:
             sizes[number] += 10.0
@@ -98,5 +100,5 @@ def _sizes(view: ClusterView) -> Floats:
 
 
 def _text(shape: PodShape) -> str:
-    """Tells shapes of equal size apart, whichever came first."""
+    """A sort key that tells shapes of equal size apart, independent of their order."""
     return f"{shape.requests}{shape.namespace}{shape.labels}{shape.node_selector}{shape.priority}"[:512]

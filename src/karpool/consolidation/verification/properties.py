@@ -1,10 +1,9 @@
-"""Enumerate a small world completely and check what the Balanced policy promises.
+"""Enumerates all small clusters of a model and checks the properties of the Balanced policy.
 
-The world: pools of 1 to 6 nodes at 15 price points, 0 to 4 pods per node with costs of
-1, 2, 5 or 10, and k from 1 to 5. Prices and costs are integers and the rule is
-cross-multiplied, so nothing here rounds; the base cost of a node is left out, as in the
-published experiment (in uniform pools it cancels). Eight properties: six follow from
-algebra and must hold, two depend on the prices and say which k to choose.
+The model: pools of 1 to 6 nodes at 15 price points, 0 to 4 pods per node with costs of 1, 2, 5 or 10, and k
+from 1 to 5. Prices and costs are integers and the rule is cross-multiplied, so nothing is rounded; the base
+cost of a node is left out, as in the published experiment (in uniform pools it cancels). Of the eight
+properties six follow from algebra and must hold; two depend on the prices and show which k to choose.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,7 +50,7 @@ def pod_sets() -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True, slots=True)
 class PolicyProperty:
-    """`checked`: how many cases were looked at. `counterexample` is empty when it holds."""
+    """`checked`: number of cases. `counterexample` is empty if the property holds."""
 
     name: str
     statement: str
@@ -91,7 +90,7 @@ class PolicyVerification:
 def verify(
     thresholds: Sequence[int] = THRESHOLDS, prices: Sequence[int] = PRICES, nodes_max: int = NODES_MAX
 ) -> PolicyVerification:
-    """Everything. A fraction of a minute of pure arithmetic; the same answer every time."""
+    """Check all properties. Takes a fraction of a minute; the result is deterministic."""
     prices = tuple(sorted(prices))
     rows = threshold_table(thresholds, prices)
     return PolicyVerification(
@@ -121,7 +120,7 @@ def _others(nodes: int, prices: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _found(name: str, statement: str, cases: Iterable[str | None], note: str = "") -> PolicyProperty:
-    """`cases`: one per case, with what is wrong about it."""
+    """`cases`: one entry per case: None, or the violation."""
     checked = 0
     for checked, wrong in enumerate(cases, 1):
         if wrong is not None:
@@ -199,7 +198,7 @@ def nothing_saved_is_rejected(
 
 
 def replaces_exist(rows: Sequence[ThresholdRow], prices: Sequence[int]) -> PolicyProperty:
-    """Which k allows any: nothing to hold or break, the table says it."""
+    """Lists the k that allow any replacement; there is nothing to violate."""
     first = next((row.k for row in rows if row.approved_pairs), None)
     note = "no k of those asked for" if first is None else f"the smallest k that allows one is {first}"
     checked = sum(len(prices) * (len(prices) - 1) // 2 for _ in rows) * _loaded_sets()
@@ -341,7 +340,9 @@ def threshold_table(thresholds: Sequence[int], prices: Sequence[int]) -> tuple[T
 def longest_chain(
     k: int, prices: Sequence[int], start: int, rest_cost: int = 0, nodes: int = 1
 ) -> tuple[int, ...]:
-    """The longest way down for one node while the others keep their price; all nodes carry the same pods."""
+    """The longest chain of cheaper replacements of one node while the others keep their price; all nodes have
+    the same pods.
+    """
 
     @cache
     def down(price: int) -> tuple[int, ...]:

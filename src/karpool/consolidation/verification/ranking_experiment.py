@@ -1,10 +1,10 @@
-"""Which order of moves saves most for the same disturbance? The published experiment, by our code.
+"""Compares orders of moves by saving per disruption: the published experiment with our code.
 
-5,000 pods with log-normal sizes are packed onto nodes; ten rounds of churn leave nodes
-half empty. Every round offers, per node, a replacement by a cheaper type and a delete onto
-the room of the others. All moves are then ordered in four ways, and the saving is read off
-against the disturbance spent. Moves are independent of each other: that a delete uses up
-room that another needs is not modelled. Seeded, so the same numbers every time.
+5,000 pods with log-normal sizes are packed onto nodes; ten rounds of churn leave nodes half empty. Every
+round offers, per node, a replacement by a cheaper type and a delete onto the free capacity of the others. All
+moves are then ordered in four ways, and the saving is measured against the disruption spent. Moves are
+independent: the model ignores that a delete uses capacity that another needs. Seeded, so the numbers are
+reproducible.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ def draw_pods(rng: np.random.Generator, number: int) -> ExperimentPods:
 
 @dataclass
 class ExperimentCluster:
-    """`held`: the pods of each node. Free room is kept beside it."""
+    """`held`: the pods of each node. Free capacity is kept beside it."""
 
     types: ExperimentTypes
     pods: ExperimentPods
@@ -130,7 +130,7 @@ def churn(cluster: ExperimentCluster, rng: np.random.Generator) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentMoves:
-    """One entry per move: what it saves, what it disturbs, and its score in the pool of its round."""
+    """One entry per move: its saving, its disruption, and its score in the pool of its round."""
 
     savings: Floats
     disruption: Floats
@@ -164,7 +164,7 @@ def collect(cluster: ExperimentCluster) -> tuple[list[Row], list[Row]]:
 
 
 def _fits_elsewhere(cluster: ExperimentCluster, node: int) -> bool:
-    """The largest pod first, each where least is left over. Changes nothing."""
+    """Best fit, the largest pod first. Changes nothing."""
     cpu, memory = cluster.free_cpu.copy(), cluster.free_memory.copy()
     cpu[node] = -1.0
     pods = cluster.pods
@@ -180,7 +180,7 @@ def _fits_elsewhere(cluster: ExperimentCluster, node: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SavingsCurve:
-    """Savings against disturbance spent, both as shares. `points` are for drawing."""
+    """Savings against disruption spent, both as shares. `points` are for drawing."""
 
     order: str
     at: tuple[float, ...]  # savings at each of SHARES
@@ -218,7 +218,7 @@ class RankingExperiment:
 def run(
     *, pods: int = 5000, rounds: int = 10, thresholds: Sequence[int] = (1, 2, 3), seed: int = SEED
 ) -> RankingExperiment:
-    """A few seconds with the published settings."""
+    """Run the experiment; takes a few seconds with the published settings."""
     rng = np.random.default_rng(seed)
     cluster = packed(instance_types(), draw_pods(rng, pods))
     nodes, cost = len(cluster.held), cluster.cost_per_hour
