@@ -108,7 +108,7 @@ class Controller(Generic[OptionsT]):
     component: Callable[[OptionsT], str]
     manages: Callable[[OptionsT], ManagerOptions]  # raises InvalidOptions, ConfigError or Invalid
     build: Callable[..., Awaitable[Runnable]]  # takes Environment, options, and the parts of `given`
-    # Creates the namespace of the lease.
+    # Runs before the lease is taken, and may raise.
     before_lease: Callable[[Client, OptionsT], Awaitable[None]] | None = None
     metrics_prefix: str = ""
 
