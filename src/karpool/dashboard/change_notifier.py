@@ -1,9 +1,8 @@
-"""Who is told that something changed, and of what: one number for each view, which only grows.
+"""Notifies listeners of changes: each view has a version number that only grows.
 
-A listener gets the numbers as they are when it looks, never a queue of changes: one that
-is slow, or was away, has missed nothing that the next look does not show. Numbers grow at
-most once in a pace, whatever the fleet does: so often an answer is made anew, for however
-many who ask.
+A listener reads the current numbers, not a queue of changes. So a slow or disconnected listener misses
+nothing that its next read does not show. Numbers grow at most once per pace; this bounds how often an answer
+is rebuilt, for any number of clients.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ PACE_SECONDS = 0.5
 
 
 class ChangeNotifier:
-    """Belongs to one event loop, which must run when it is rung."""
+    """Belongs to one event loop; `ring` must be called on it."""
 
     def __init__(self, pace_seconds: float = PACE_SECONDS) -> None:
         self._pace = pace_seconds
@@ -38,7 +37,7 @@ class ChangeNotifier:
         self._telling: asyncio.TimerHandle | None = None
 
     def ring(self, areas: Iterable[ViewArea]) -> None:
-        """Told at once when it has been quiet, otherwise with what else happens within the pace."""
+        """Notify listeners at once after a quiet time, otherwise once per pace."""
         self._changed.update(areas)
         if self._telling is None:
             loop = asyncio.get_running_loop()
@@ -78,6 +77,6 @@ class ChangeListener:
         self._listeners.discard(self._event)
 
     async def rung(self) -> None:
-        """Returns when the bell rang since the last call."""
+        """Wait for the next notification since the last call."""
         await self._event.wait()
         self._event.clear()

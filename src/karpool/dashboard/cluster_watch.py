@@ -1,8 +1,8 @@
-"""One cluster, watched: every kind that some view shows, kept current by informers.
+"""Watches one cluster: informers keep every kind that a view shows.
 
-Kinds that a cluster does not have are kinds without objects: a Karmada control plane, a
-Karpenter cluster and one with GPU scale-up are all watched alike. Nothing is written.
-Who is told of changes is told by area, not by object.
+A kind that the cluster does not serve counts as a kind without objects. So a Karmada control plane, a
+Karpenter cluster and a cluster with GPU scale-up are watched in the same way. Nothing is written. Listeners
+are notified by area, not by object.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,7 +70,7 @@ Object = dict[str, Any]
 _KARMADA = (CLUSTERS, RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
 
 
-# Beside what plans are made from: whose pods they are, who waits, and devices of drivers.
+# In addition to what plans need: owners of pods, pending pods, and devices of drivers.
 _ASPECTS = ASPECTS | Aspect.OWNERS | Aspect.WAITING | Aspect.NODE_GROUPS | Aspect.DRA
 
 
@@ -79,12 +79,12 @@ def is_smart_pod(pod: Pod) -> bool:
 
 
 def is_kept(pod: Pod) -> bool:
-    """As it is: placeholders, whose timeline is shown, and pods without a node, which are explained."""
+    """Whether the whole pod is kept: placeholders, which have a timeline, and pods without a node."""
     return is_smart_pod(pod) or not (pod.spec.node_name or pod.is_terminal)
 
 
 class DashboardCluster:
-    """`name` is the cluster's in the whole fleet: the one Karmada knows it by, for a member."""
+    """One watched cluster. `name` is its name in the fleet: for a member, its name in Karmada."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class DashboardCluster:
         self._stop = StopSwitch()
         self._bell = bell
         self.informers = InformerSet(client, self._all_watches())
-        self.seen = 0  # grows with whatever is heard
+        self.seen = 0  # grows with every event
         self._changes = 0
         self._view: tuple[int, ClusterView] | None = None
         self.looked_at = float("-inf")  # monotonic: when the view was made
@@ -122,7 +122,7 @@ class DashboardCluster:
     # Running
 
     def load(self, objects: Sequence[Object]) -> None:
-        """From a file, instead of informers: everybody is told of every object once."""
+        """Load objects of a file instead of running informers."""
         self.is_file = True
         identified = [(raw, identity(raw)[1]) for raw in flattened(objects)]
         for watched in self._all_watches():
@@ -137,12 +137,12 @@ class DashboardCluster:
             )
 
     def not_ready(self) -> str | None:
-        """What has not been read yet; kinds that the cluster does not have are not waited for."""
+        """Return what was not listed yet; kinds that the cluster does not serve are not waited for."""
         return None if self.is_file else self.informers.not_ready()
 
     @property
     def staleness(self) -> float:
-        """Seconds since the API server was last heard of, for the kind that has waited longest."""
+        """Seconds since the last message of the API server, for the stalest kind."""
         return 0.0 if self.is_file else self.informers.staleness()
 
     @property
@@ -162,19 +162,19 @@ class DashboardCluster:
 
     @property
     def waiting_pods(self) -> Iterable[Pod]:
-        """Without a node."""
+        """Return the pods without a node."""
         return (pod for pod in self.cluster.kept_pods.values() if not pod.spec.node_name)
 
     def waiting(self) -> ClusterWaiting:
         return ClusterWaiting(self.name, self.waiting_pods, self.cluster.room.shape_of, self.workload_of)
 
     def workload_of(self, pod: Pod) -> str:
-        """What stands above it, as far as that is known."""
+        """Return kind and name of the topmost known owner."""
         owners = list(chain(controller_of(pod.metadata), self.cluster.owners.get))
         return f"{owners[-1].kind} {owners[-1].name}" if owners else ""
 
     def index(self) -> NodeIndex:
-        """Of the latest view; the same object as long as the view is."""
+        """Return the index of the latest view; it is the same object while the view is the same."""
         view = self.latest_view()
         if self._index is None or self._index.view is not view:
             self._index = node_index(self.name, view)
@@ -187,7 +187,7 @@ class DashboardCluster:
         return self._devices[1]
 
     def explained(self, key: ObjectKey) -> PodExplanation | None:
-        """Why a pod without a node waits; None for one that is not there, or has a node."""
+        """Explain why a pod is pending; None if it does not exist or has a node."""
         pod, shape = self.cluster.kept_pods.get(key), self.cluster.room.shape_of(*key)
         if pod is None or shape is None or pod.spec.node_name:
             return None
@@ -197,7 +197,7 @@ class DashboardCluster:
         return waiting_pod_explained(
             pod,
             ReplicaRequirements(shape, key.namespace, pod.spec.priority_class_name),
-            replace(snapshot, waiting_pods=others),  # so that it does not wait for itself
+            replace(snapshot, waiting_pods=others),  # without the pod itself
             self._analyzer,
             self._karpenter,
             now=now,
@@ -206,7 +206,7 @@ class DashboardCluster:
         )
 
     def node_of(self, pod: str) -> str:
-        """On which node a pod is, by `namespace/name`; empty for one that is on none."""
+        """Return the node of a pod (`namespace/name`); empty if it has none."""
         view = self.view()
         try:
             return view.machines[int(view.pods.rows[view.pods.keys.index(pod)])].name
@@ -214,7 +214,7 @@ class DashboardCluster:
             return ""
 
     def view(self) -> ClusterView:
-        """As consolidation sees it; the same object until something changes."""
+        """Return the view of consolidation; it is the same object until something changes."""
         if self._view is None or self._view[0] != self._changes:
             now = self.clock.now()
             view = view_of(self.cluster.snapshot(now), now, stop=self._stop.reason(), problems=self._denied())
@@ -222,7 +222,7 @@ class DashboardCluster:
         return self._view[1]
 
     def latest_view(self) -> ClusterView:
-        """The one that was made last, even if it `is_behind`: of many clusters each is looked at in turn."""
+        """Return the last view, even if it `is_behind`: many clusters are refreshed in turn."""
         return self.view() if self._view is None else self._view[1]
 
     @property
@@ -231,17 +231,17 @@ class DashboardCluster:
 
     @property
     def version(self) -> int:
-        """Grows with everything that `view` is made from."""
+        """Return a number that grows with every change of the data of `view`."""
         return self._changes
 
     def failing_pools(self) -> dict[str, str]:
-        """Pools that do not deliver at present, and why."""
+        """Return pools that cannot launch nodes at present, with the reason."""
         now, failures = self.clock.now(), self.cluster.failures
         failing = {pool: failures.of_pool(pool, now) for pool in self.latest_view().pool_objects}
         return {pool: str(failure) for pool, failure in failing.items() if failure is not None}
 
     def price_gaps(self) -> Sequence[str]:
-        """Why prices are not known; worked out once for every view."""
+        """Return why prices are not known; computed once per view."""
         view, market = self.latest_view(), self.cluster.market
         if self._gaps is None or self._gaps[0] is not view:
             self._gaps = view, market.gaps()
@@ -253,8 +253,7 @@ class DashboardCluster:
         return SearchedCluster(self.index(), waiting, workloads)
 
     def arrived(self, promise: Promise) -> ArrivedReplicas:
-        """What of a promise is on nodes here, as the cluster's own estimator would say; empty as long as
-        that is not known."""
+        """Return the replicas of a promise that are on nodes, as the estimator would; empty until synced."""
         if self.not_ready() is not None:
             return NOT_KNOWN
         return arrived(self.cluster.replicas_of, promise.assumed(promise.promised))
@@ -275,8 +274,8 @@ class DashboardCluster:
         self._bell.ring(areas)
 
     def _all_watches(self) -> Iterator[WatchedKind[Any]]:
-        """Every kind, and that something of it changed: told last, when all others know."""
-        # It shows what its reader may see, and says what is closed.
+        """Return all kinds; each also reports that it changed, after all other sinks."""
+        # The dashboard shows what its account may read, and names what is forbidden.
         kinds = [replace(kind, refines=kind.optional) for kind in self._watches()]
         yield from kinds
         for resource, into, selection in {(kind.resource, kind.into, kind.selection): 0 for kind in kinds}:
@@ -296,7 +295,7 @@ class DashboardCluster:
             yield WatchedKind(resource, dict, EachSink(self._on_binding), optional=True)
 
     def _without_own_events(self, watched: WatchedKind[Any]) -> WatchedKind[Any]:
-        """All events are shown: those about stock need no watch of their own."""
+        """Widen the watch of events to all of them: the page shows all, so stock events need no own watch."""
         if watched.resource != EVENTS:
             return watched
         heard = partial(self._changed, EVENTS, (ViewArea.FLEET, ViewArea.SCALE_UPS))
@@ -322,7 +321,7 @@ class DashboardCluster:
 
 
 class _Told:
-    """Knows that something changed, not what."""
+    """A sink that only reports that something changed."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell = tell
@@ -332,7 +331,7 @@ class _Told:
 
 
 class _StockEvents:
-    """Of all events, those about stock."""
+    """Passes on only events about stock."""
 
     def __init__(self, sink: ChangeSink[KubeEvent], tell: Callable[[], None]) -> None:
         self._sink, self._tell = sink, tell
@@ -347,7 +346,7 @@ class _StockEvents:
 
 
 def _areas_of(resource: ApiResource, into: type[Any]) -> Sequence[ViewArea]:
-    """Whose views are out of date. Plans are made anew by themselves; see `collector`."""
+    """Return the areas whose views are outdated. Plans are refreshed by time; see `collector`."""
     if resource == EVENTS:
         return (ViewArea.EVENTS,)
     if into is OwnedObject:

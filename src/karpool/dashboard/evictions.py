@@ -1,7 +1,7 @@
-"""How many pods of a cluster were told to leave their node since somebody looked.
+"""Counts the pods of a cluster that were evicted since the start.
 
-Kubernetes marks such a pod with the condition DisruptionTarget, whoever is behind it: the eviction API,
-a scheduler that makes room, a taint, a kubelet in need. Each pod counts once.
+Kubernetes sets the condition DisruptionTarget on such a pod for every cause: the eviction API, preemption, a
+taint, or a kubelet under pressure. Each pod counts once.
 """
 
 from karpool.cluster import kinds
@@ -17,11 +17,11 @@ TOLD_TO_LEAVE = "DisruptionTarget"
 class EvictionCounter:
     def __init__(self) -> None:
         self.count = 0
-        self._leaving: dict[ObjectKey, str] = {}  # to the uid that was counted
+        self._leaving: dict[ObjectKey, str] = {}  # -> uid that was counted
 
     @property
     def watch(self) -> WatchedKind[Pod]:
-        """Shares the informer of the `Cluster`."""
+        """Return the watch, which shares the informer of the `Cluster`."""
         sink = PutDropSink(self._put, self._drop)
         return WatchedKind(kinds.PODS.resource, kinds.PODS.struct, sink, kinds.PODS.selection)
 

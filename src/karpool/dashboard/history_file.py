@@ -1,7 +1,7 @@
-"""The past of a fleet in one SQLite file, so that a dashboard that is started again remembers it.
+"""Stores the history of a fleet in one SQLite file, so that a restarted dashboard has it.
 
-A file that is not ours, or was written by another version, is refused before anything listens. One that
-cannot be written any more is said once in the log, and the page goes on from memory.
+A file that is not ours, or has another version, is refused at the start. If writing fails later, it is logged
+once and the dashboard continues from memory.
 """
 
 import sqlite3
@@ -17,7 +17,7 @@ from karpool.model.errors import Invalid
 
 log = structlog.get_logger(__name__)
 
-VERSION = 1  # of the table, with the series in their order
+VERSION = 1  # of the table and the order of its series
 _APPLICATION = 0x4B61_7270  # "Karp"
 _TABLE = """CREATE TABLE IF NOT EXISTS steps (step_seconds INTEGER NOT NULL, step INTEGER NOT NULL,
  cluster TEXT NOT NULL, looks INTEGER NOT NULL, sums TEXT NOT NULL, PRIMARY KEY (step_seconds, step, cluster))
@@ -26,7 +26,7 @@ _SUMS = msgspec.json.Decoder(tuple[float, ...])
 
 
 class HistoryFile:
-    """Raises Invalid for a file that cannot be used."""
+    """The open file. Raises Invalid for a file that cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -44,7 +44,7 @@ class HistoryFile:
         if tables and (application, version) != (_APPLICATION, VERSION):
             self._file.close()
             raise Invalid("history-file", str(self._path), "is not a history file; choose another path")
-        # Losing the last seconds when the machine fails is no loss; a damaged file would be.
+        # Losing the last seconds in a machine failure is acceptable; a damaged file is not.
         self._file.execute("PRAGMA journal_mode=WAL")
         self._file.execute("PRAGMA synchronous=NORMAL")
         self._file.execute(f"PRAGMA application_id={_APPLICATION}")
@@ -53,7 +53,7 @@ class HistoryFile:
 
     def steps(self) -> Iterator[StoredStep]:
         for step_seconds, step, cluster, looks, sums in self._file.execute("SELECT * FROM steps"):
-            with suppress(msgspec.MsgspecError):  # a row that somebody has edited
+            with suppress(msgspec.MsgspecError):  # a row that was edited by hand
                 yield StoredStep(cluster, step_seconds, step, looks, _SUMS.decode(sums))
 
     def keep(self, steps: Sequence[StoredStep]) -> None:

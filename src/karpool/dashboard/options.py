@@ -20,7 +20,7 @@ from karpool.model.web_address import is_http_url
 from karpool.scheduler.controller.options import DecisionOptions
 
 PORT = 8088
-_HOST = re.compile(r"[0-9a-z]([0-9a-z.-]{0,251}[0-9a-z])?|[0-9a-f:]{2,45}")  # the latter: IPv6
+_HOST = re.compile(r"[0-9a-z]([0-9a-z.-]{0,251}[0-9a-z])?|[0-9a-f:]{2,45}")  # the second alternative is IPv6
 
 
 class DashboardOptions(Options, frozen=True):
@@ -137,7 +137,7 @@ class DashboardOptions(Options, frozen=True):
                 yield Invalid("--allowed-host", name, reason)
         if self.prometheus_url and not is_http_url(self.prometheus_url):
             reason = "must be an address without a password, like http://prometheus.monitoring.svc:9090"
-            yield Invalid("--prometheus-url", "...", reason)  # what was typed may hold a password
+            yield Invalid("--prometheus-url", "...", reason)  # the given value may contain a password
         if not self.prometheus_url and (self.prometheus_token_file or self.prometheus_ca_file):
             yield "--prometheus-token-file and --prometheus-ca-file need --prometheus-url"
         if self.prometheus_ca_file and not self.prometheus_url.startswith("https:"):

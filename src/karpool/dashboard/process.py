@@ -1,4 +1,4 @@
-"""The dashboard as the manager runs it."""
+"""The dashboard as a controller of the manager."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ COMPONENT = "karpool-dashboard"
 
 
 def cluster_configs(options: DashboardOptions) -> list[ClusterConfig]:
-    """By the name the page shows. Raises ConfigError, InvalidOptions."""
+    """Return the clusters by the name that the page shows. Raises ConfigError, InvalidOptions."""
     path, named = options.connection.kubeconfig, options.clusters
     if options.all_contexts:
         named = tuple(kubeconfig.contexts(path))
@@ -53,7 +53,7 @@ def cluster_configs(options: DashboardOptions) -> list[ClusterConfig]:
 
 
 def _manages(options: DashboardOptions) -> ManagerOptions:
-    # What is wrong with these files is said before anything listens.
+    # Report problems of these files before the server listens.
     market_of(options.catalogue, options.region, options.contract)
     return ManagerOptions(clusters=cluster_configs(options), timeout=options.connection.timeout_seconds)
 
@@ -63,7 +63,7 @@ async def _build(environment: Environment, options: DashboardOptions) -> Dashboa
 
 
 async def show_file(options: DashboardOptions, stop: Stop, told: Callable[[ServedDashboard], None]) -> None:
-    """The dashboard of one file, at the time it was taken. Raises Invalid for one that cannot be read."""
+    """Serve the dashboard of one file, at the time of the file. Raises Invalid if it cannot be read."""
     assert options.snapshot is not None
     market_of(options.catalogue, options.region, options.contract)
     file = ObjectFile(options.snapshot, report=log_bad_objects)
@@ -84,7 +84,7 @@ async def show_file(options: DashboardOptions, stop: Stop, told: Callable[[Serve
 
 
 class FileClock(RealClock):
-    """It is when the file was taken, for as long as somebody looks: nothing in a file grows older."""
+    """A clock that stands at the time of the file: nothing in it becomes older."""
 
     def __init__(self, taken: float) -> None:
         self._taken = taken
@@ -94,7 +94,7 @@ class FileClock(RealClock):
 
 
 class NoServer:
-    """Nobody is asked: everything is in the file."""
+    """A transport without a server: all objects are in the file."""
 
     async def request(self, request: HttpRequest, *, timeout: float | None = None) -> HttpResponse:
         raise ApiUnreachable(f"{request.path}: a file has no API server", sent=False)

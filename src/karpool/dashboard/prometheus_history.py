@@ -1,7 +1,7 @@
-"""The past of a fleet as a Prometheus has it that scrapes dashboards: what they export comes back as charts.
+"""Reads the history of a fleet from a Prometheus that scrapes dashboards, for the charts.
 
-Off unless an address is given. Whatever it says is bounded and checked; what cannot be had is a remark, and
-the page goes on with what it saw itself.
+Off unless an address is set. Answers are bounded and validated. If Prometheus fails, the page shows a remark
+and its own samples.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from karpool.kube.errors import ConfigError
 from karpool.model.errors import Invalid
 
 PREFIX = "karpool_fleet_"
-# Of every series of a chart: the metric it is exported as, and how many of its units are one of the metric's.
+# For each series of a chart: its metric, and the number of chart units per unit of the metric.
 METRICS: Mapping[str, tuple[str, str, float]] = {
     "cost": ("cost_dollars_per_hour", "Effective price per hour of the nodes of a cluster.", 1.0),
     "nodes": ("nodes", "Nodes of a cluster.", 1.0),
@@ -33,8 +33,8 @@ METRICS: Mapping[str, tuple[str, str, float]] = {
 }
 EVICTIONS = f"{PREFIX}evictions"  # a counter: Prometheus adds _total
 _SERIES = {f"{PREFIX}{metric}": (name, units) for name, (metric, _, units) in METRICS.items()}
-_HELD = 32  # answers, for as many clusters and ranges as people look at
-_AGAIN_SECONDS = 10.0  # a chart is asked for with every sample
+_HELD = 32  # cached answers, for the clusters and ranges that people view
+_AGAIN_SECONDS = 10.0  # a chart is refreshed with every sample
 
 Past = Mapping[str, Mapping[int, float]]  # by series and step
 Fetch = Callable[[str], bytes]
@@ -57,15 +57,15 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class PrometheusHistory:
-    """`fetch` answers to a path; it runs beside the event loop."""
+    """Queries the history. `fetch` answers a path; it runs outside the event loop."""
 
     def __init__(self, fetch: Fetch, clock: Clock) -> None:
         self._fetch, self._clock = fetch, clock
         self._answers: dict[tuple[Any, ...], tuple[float, Past, str]] = {}
-        self._asking = asyncio.Lock()  # one question at a time: pages wait for each other, not Prometheus
+        self._asking = asyncio.Lock()  # one query at a time: pages wait, Prometheus is not overloaded
 
     async def read(self, cluster: str, range_: TimeRange, begin: float, end: float) -> tuple[Past, str]:
-        """Of one cluster, or of the fleet: what it has, and why it has nothing."""
+        """Return the values of one cluster, or of the fleet, and the reason if there are none."""
         step = range_.step_seconds
         first, last = math.ceil(begin / step), math.floor(end / step)
         question = (cluster, step, first, last)
@@ -88,8 +88,9 @@ class PrometheusHistory:
         chosen = f",cluster={json.dumps(cluster, ensure_ascii=False)}" if cluster else ""
         # Several dashboards export the same clusters: each cluster counts once.
         gauges = f'max by (__name__, cluster) ({{__name__=~"{PREFIX}.+"{chosen}}})'
-        # A difference, not increase(): that knows nothing where samples are further apart than steps, and
-        # guesses parts of evictions where they are not.
+        # A difference, not increase(): increase() returns nothing where samples are further apart than steps,
+        # and
+        # extrapolates to fractions of evictions otherwise.
         counter = f'{{__name__="{EVICTIONS}_total"{chosen}}}'
         told_to_leave = f"max by (cluster) ({counter}) - max by (cluster) ({counter} offset {step}s)"
         series: dict[str, dict[int, float]] = {}
@@ -102,7 +103,7 @@ class PrometheusHistory:
 
 
 def _series(content: bytes, steps: int) -> list[tuple[str, float, list[tuple[float, float]]]]:
-    """Name, units and values of each. Raises Invalid."""
+    """Return name, unit factor and values of each series. Raises Invalid."""
     try:
         answer = msgspec.json.decode(content, type=_Answer)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -113,7 +114,7 @@ def _series(content: bytes, steps: int) -> list[tuple[str, float, list[tuple[flo
         raise Invalid("answer", answer.status, answer.error[:200] or "is not a range of values")
     series = []
     for told in answer.data.result[: 2 * len(_SERIES)]:
-        # Without a name it is the sum of evictions; names that are not ours are somebody else's.
+        # A series without a name is the sum of evictions; unknown names are ignored.
         metric = told.metric.get("__name__", "")
         name, units = ("evictions", 1.0) if not metric else _SERIES.get(metric, ("", 1.0))
         if len(told.values) > steps + 1:

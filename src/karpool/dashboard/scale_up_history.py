@@ -1,4 +1,4 @@
-"""Scale-ups of one cluster, also those that are over: their records go at once, and people look later."""
+"""Scale-ups of one cluster, including finished ones: their records are deleted before people look."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from karpool.model.errors import Invalid
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.meta import decode
 
-FINISHED_MAX = 100  # as many as fill a page some times over
+FINISHED_MAX = 100  # enough for a few pages
 
 
 class ScaleUpHistory:
@@ -26,18 +26,18 @@ class ScaleUpHistory:
 
     @property
     def watch(self) -> WatchedKind[Any]:
-        """Shares the informer of the `Cluster`, which holds records as they are."""
+        """Return the watch, which shares the informer of the `Cluster`; records are kept as they are."""
         return WatchedKind(
             SCALE_UPS.resource, SCALE_UPS.struct, PutDropSink(self._put, self._drop), optional=True
         )
 
     def records(self) -> Iterator[tuple[ScaleUpRecord, float | None]]:
-        """Each as it was last seen, and when it went, if it has."""
+        """Yield each record as last seen, with the time of its removal or None."""
         yield from ((record, None) for record in self._records.values())
         yield from self._finished.values()
 
     def wanted_by(self, namespace: str, pod: str) -> list[ScaleUpRecord]:
-        """Those that are under way and name the pod among who waits."""
+        """Return running scale-ups whose demand includes the pod."""
         names = {pod, f"{namespace}/{pod}"}
         return [record for record in self._records.values() if names & {*record.demand}]
 

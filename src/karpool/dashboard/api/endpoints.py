@@ -1,7 +1,7 @@
-"""Which questions the JSON API answers: one table, for routing and for its description.
+"""The endpoints of the JSON API: one table, for routing and for the OpenAPI document.
 
-Every answer says which areas it is made from, so that it is made again only when one of
-them changed.
+Every endpoint names the areas that its answer depends on, so that an answer is rebuilt only when one of them
+has changed.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -17,9 +17,9 @@ from karpool.dashboard.pages.time_series import RANGES
 from karpool.model.errors import Invalid
 
 PREFIX = "/api/v1"
-NAME_MAX = 253  # of Kubernetes
+NAME_MAX = 253  # limit of Kubernetes
 Parameters = Mapping[str, str]
-Answer = views.ApiView | None  # None: there is no such thing
+Answer = views.ApiView | None  # None: not found
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _list(
     areas: Sequence[ViewArea] = (ViewArea.FLEET,),
     more: tuple[EndpointParameter, ...] = (),
 ) -> Endpoint:
-    """A list that is filtered, sorted and cut by the server."""
+    """Return a list endpoint; the server filters, sorts and pages it."""
     sorts = tuple(columns)
     return Endpoint(
         f"{PREFIX}/{name}",

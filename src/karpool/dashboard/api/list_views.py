@@ -1,6 +1,7 @@
-"""Answers in pages: what is filtered and sorted by the server, so that only what is seen is sent.
+"""Paged answers: the server filters and sorts, so that only visible rows are sent.
 
-`matched` is how many the question chose, `total` how many there are; `items` begin at `offset`.
+`matched` is the number of rows that match the query, `total` the number of all rows; `items` begin at
+`offset`.
 """
 
 from typing import Annotated
@@ -29,14 +30,17 @@ class PagedView(ApiView, frozen=True):
 
 
 class ShownFile(ApiView, frozen=True):
-    """What is shown instead of clusters that live; `takenAt` null: the file does not say when."""
+    """The file that is shown instead of live clusters. `takenAt` is null if the file has no time."""
 
     name: str
     taken_at: Moment | None = None
 
 
 class ClusterList(PagedView, frozen=True):
-    """Without pools, which `/clusters/{cluster}` has. Sums are over the whole fleet, whatever was chosen."""
+    """Clusters without their pools, which `/clusters/{cluster}` has.
+
+    Sums are over the whole fleet, not the query.
+    """
 
     items: list[ClusterRow]
     nodes: int
@@ -51,7 +55,7 @@ class ClusterList(PagedView, frozen=True):
 
 
 class NamespaceUse(ApiView, frozen=True):
-    """What the pods of a namespace, or of a controller in it, ask for."""
+    """Requests of the pods of a namespace, or of a controller in it."""
 
     name: str
     pods: int
@@ -59,7 +63,7 @@ class NamespaceUse(ApiView, frozen=True):
 
 
 class ClusterDetail(ApiView, frozen=True):
-    """One cluster with its pools: what fills it, what could be launched, and what was refused."""
+    """One cluster with its pools: what uses it, what could be launched, and what was refused."""
 
     at: Moment
     cluster: ClusterRow
@@ -78,11 +82,11 @@ class FleetNodeList(PagedView, frozen=True):
     items: list[FleetNode]
 
 
-# Waiting pods
+# Pending pods
 
 
 class WaitingPodRow(ApiView, frozen=True):
-    """`reason`: why, in a few words; `said` is what the scheduler wrote on the pod."""
+    """A pending pod. `reason` is a short reason; `said` is the scheduler's message on the pod."""
 
     cluster: str
     namespace: str
@@ -116,7 +120,7 @@ class ObstacleRow(ApiView, frozen=True):
 
 
 class OfferRow(ApiView, frozen=True):
-    """What a pool or node group would launch for the pod, or what is in the way."""
+    """What a pool or node group would launch for the pod, or why it would not."""
 
     pool: str
     outlook: str
@@ -137,7 +141,7 @@ class ComingNodeRow(ApiView, frozen=True):
 
 
 class PodDetail(ApiView, frozen=True):
-    """Why one pod waits, or where it is. `why` says first what to do next."""
+    """Why one pod is pending, or its node. The first sentence of `why` is the next step."""
 
     cluster: str
     namespace: str
@@ -157,7 +161,7 @@ class PodDetail(ApiView, frozen=True):
 
 
 class PodDetails(ApiView, frozen=True):
-    """The pod that was asked for; none where none was named."""
+    """The requested pod; empty if the request names none."""
 
     at: Moment
     items: list[PodDetail]
@@ -174,7 +178,7 @@ class DeviceHolderRow(ApiView, frozen=True):
 
 
 class DeviceRow(ApiView, frozen=True):
-    """`freeUnits` null: any number may share it; `freeMemoryBytes` null: nobody tells."""
+    """A device. `freeUnits` null: shared without limit; `freeMemoryBytes` null: not known."""
 
     cluster: str
     node: str
@@ -205,11 +209,11 @@ class DeviceList(PagedView, frozen=True):
     problems: list[str]
 
 
-# Moves that were made
+# Completed moves
 
 
 class LedgerRow(ApiView, frozen=True):
-    """A move as its record has it. Dollars are until now; null: not measured, or a price is not known."""
+    """A move from its record. Dollars are up to now; null: not measured, or a price is not known."""
 
     cluster: str
     name: str
@@ -267,7 +271,10 @@ class SearchHits(ApiView, frozen=True):
 
 
 class TimeSeries(ApiView, frozen=True):
-    """Samples of one cluster, or of the whole fleet (`cluster` empty). A null is a time nobody looked."""
+    """Samples of one cluster, or of the whole fleet (`cluster` empty).
+
+    A null means that no sample was taken.
+    """
 
     at: Moment
     cluster: str

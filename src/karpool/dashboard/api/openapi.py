@@ -1,4 +1,4 @@
-"""The description of the JSON API, made from the table of endpoints and the structs they answer with."""
+"""The OpenAPI document of the JSON API, built from the table of endpoints and their structs."""
 
 from functools import cache
 from typing import Any
@@ -15,7 +15,7 @@ _REFERENCE = "#/components/schemas/{name}"
 
 @cache
 def document() -> bytes:
-    """OpenAPI 3.1, as JSON."""
+    """Return the OpenAPI 3.1 document as JSON."""
     types = [*dict.fromkeys(endpoint.answers for endpoint in ENDPOINTS), ProblemDetails]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
     references = dict(zip(types, schemas, strict=True))
@@ -33,7 +33,7 @@ def document() -> bytes:
             "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
-        # On loopback no token is asked for.
+        # On loopback no token is needed.
         "security": [{}, {"token": []}],
     }
     return msgspec.json.encode(content)

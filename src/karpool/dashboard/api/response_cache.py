@@ -1,4 +1,4 @@
-"""Answers as bytes, made once for as long as nothing they are made from changes."""
+"""Caches encoded answers until their data changes."""
 
 import zlib
 from collections import OrderedDict
@@ -15,14 +15,14 @@ _ENCODER = msgspec.json.Encoder()
 
 @dataclass(slots=True)
 class CachedBody:
-    """`tag` is the same for the same content of the same process."""
+    """An encoded answer. `tag` is equal for equal content within one process."""
 
     plain: bytes
     tag: str
     _packed: bytes | None = field(default=None, repr=False)
 
     def packed(self) -> bytes | None:
-        """As gzip, where that is worth it."""
+        """Return the body as gzip, or None if it is too small."""
         if self._packed is None and len(self.plain) >= _WORTH_PACKING:
             packer = zlib.compressobj(5, wbits=31)
             self._packed = packer.compress(self.plain) + packer.flush()
@@ -30,7 +30,7 @@ class CachedBody:
 
 
 class ResponseCache:
-    """The last few answers. `instance` tells two runs of the server apart."""
+    """The most recent answers. `instance` distinguishes two runs of the server."""
 
     def __init__(self, instance: str, limit: int = HELD_MAX) -> None:
         self._instance, self._limit = instance, limit

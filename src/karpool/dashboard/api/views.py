@@ -1,9 +1,9 @@
-"""What the JSON API answers: one struct for each answer, and nothing else.
+"""The structs of the JSON API: one for each answer.
 
-`openapi` describes these structs, the page shows them, scripts may read them. Amounts
-are in Kubernetes units (milli-CPU, bytes, counts), money is USD per hour, moments are
-seconds since the epoch. `why` are sentences for people, the most important first. Texts
-come from clusters and may be hostile: whoever shows them must not obey them.
+`openapi` describes these structs, the page shows them, and scripts may read them. Amounts are in Kubernetes
+units (milli-CPU, bytes, counts), money is USD per hour, times are seconds since the epoch. `why` holds
+sentences for people, the most important first. Texts come from clusters and may be hostile: a client must
+escape them.
 """
 
 from typing import Annotated
@@ -26,8 +26,11 @@ class ApiView(msgspec.Struct, rename="camel", frozen=True, kw_only=True, gc=Fals
 
 
 class ResourceAmount(ApiView, frozen=True):
-    """Of one resource. `promised` is given away and not taken yet; `potential` is what an autoscaler may
-    still add, null when nothing limits it."""
+    """Amounts of one resource.
+
+    `promised` is reserved and not used yet. `potential` is what an autoscaler may still add; null without a
+    limit.
+    """
 
     allocatable: int
     requested: int
@@ -53,7 +56,7 @@ class PoolRow(ApiView, frozen=True):
 
 
 class ClusterRow(ApiView, frozen=True):
-    """`watched` false: known through Karmada only, by its summary."""
+    """A cluster. `watched` false: known only from its summary in Karmada."""
 
     name: str
     watched: bool
@@ -78,7 +81,7 @@ class ClusterRow(ApiView, frozen=True):
 
 
 class FleetOverview(ApiView, frozen=True):
-    """Everything at a glance: clusters, their pools, and sums over all of them."""
+    """All clusters, their pools, and sums over all of them."""
 
     at: Moment
     clusters: list[ClusterRow]
@@ -122,7 +125,7 @@ class PodRow(ApiView, frozen=True):
 
 
 class NodeDetail(ApiView, frozen=True):
-    """One node: what is on it, and why it stays or goes."""
+    """One node: its pods, and why it stays or is removed."""
 
     cluster: str
     node: NodeSummary
@@ -175,7 +178,7 @@ class DecisionStep(ApiView, frozen=True):
 
 
 class PlacementDetail(ApiView, frozen=True):
-    """What would be decided now, step by step, without doing it."""
+    """The decision that would be made now, step by step, without executing it."""
 
     placement: PlacementRow
     verdict: str
@@ -213,7 +216,7 @@ class PromiseList(ApiView, frozen=True):
 
 
 class TimelineStep(ApiView, frozen=True):
-    """`state`: done, now, waiting or failed. `at` is when it was reached, null when that is not known."""
+    """A step. `state`: done, now, waiting or failed. `at` is its time, or null if it is not known."""
 
     name: str
     state: str
@@ -276,7 +279,7 @@ class ScaleUpList(ApiView, frozen=True):
 
 
 class MovePoint(ApiView, frozen=True):
-    """A move, made or refused. Fractions are of the pool whose score is the worst; null without a score."""
+    """A move, made or refused. Fractions are of the pool with the worst score; null without a score."""
 
     id: str
     kind: str
@@ -296,7 +299,7 @@ class MovePoint(ApiView, frozen=True):
 
 
 class PodDestination(ApiView, frozen=True):
-    """Where a pod of a move would go."""
+    """The destination of a pod of a move."""
 
     pod: str
     source: str
@@ -305,7 +308,7 @@ class PodDestination(ApiView, frozen=True):
 
 
 class MoveDetail(ApiView, frozen=True):
-    """One move, and what becomes of every pod on its nodes."""
+    """One move, and the destination of every pod on its nodes."""
 
     cluster: str
     move: MovePoint
@@ -331,7 +334,7 @@ class PoolBoard(ApiView, frozen=True):
 
 
 class ConsolidationBoard(ApiView, frozen=True):
-    """A plan for one cluster, made for looking at: nothing is carried out from here."""
+    """A plan for one cluster, for viewing only: the dashboard does not execute it."""
 
     cluster: str
     made_at: Moment

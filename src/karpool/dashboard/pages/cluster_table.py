@@ -1,4 +1,4 @@
-"""Clusters as a table, and one of them in full: what fills it, what could be launched, what was refused."""
+"""The table of clusters, and one cluster in full: what uses it, what could be launched, what was refused."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,7 @@ from karpool.dashboard.pages.paging import ListQuery, in_order, page_of
 from karpool.model import resources
 from karpool.packing.new_nodes.offerings import StockOut
 
-FILLED_BY_MAX = 12  # as many as a person reads
+FILLED_BY_MAX = 12  # as many as people read
 REFUSED_MAX = 20
 
 
@@ -44,7 +44,7 @@ def cluster_table(
     has_node: Callable[[str], bool] = lambda cluster: False,
     file: ShownFile | None = None,
 ) -> ClusterList:
-    """Found by their own name, region and provider, by their pools, and by nodes (`has_node`)."""
+    """Return the table. Words match name, region, provider, pools, and nodes (`has_node`)."""
     matching = [
         row
         for row in fleet.clusters
@@ -72,7 +72,7 @@ def cluster_table(
 
 @dataclass(frozen=True, slots=True)
 class ClusterTraces:
-    """What speaks for and against a cluster besides its row; `plan` None: there is none yet."""
+    """Facts about a cluster in addition to its row. `plan` is None until there is one."""
 
     view: ClusterView | None = None
     plan: ConsolidationPlan | None = None
@@ -93,7 +93,7 @@ def cluster_detail(row: ClusterRow, traces: ClusterTraces, now: float) -> Cluste
 
 
 def _uses(view: ClusterView) -> list[NamespaceUse]:
-    """By namespace, the largest CPU first."""
+    """Return the requests by namespace, the largest CPU first."""
     pods: dict[str, int] = defaultdict(int)
     amounts: dict[str, dict[str, int]] = defaultdict(dict)
     shapes = view.snapshot.shapes

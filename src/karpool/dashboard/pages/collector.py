@@ -1,8 +1,8 @@
-"""All clusters of a fleet, watched, and the answers of the API made from them.
+"""Watches all clusters of a fleet and builds the answers of the API.
 
-Answers are values of `views`, made when somebody asks. A consolidation plan is made at
-most every few seconds and only while somebody looks, because it takes the time of the
-whole process: for 2,000 nodes about half a second. Nothing is ever written.
+Answers are values of `views`, built on request. A consolidation plan is made at most every few seconds and
+only while a page shows it, because it blocks the process: about half a second for 2,000 nodes. Nothing is
+ever written.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,31 +57,34 @@ from karpool.scheduler.promises.promise import PromiseLifetime
 log = structlog.get_logger(__name__)
 
 TICK_SECONDS = 1.0  # promises show whole seconds
-PLAN_EVERY_SECONDS = 10.0  # clusters change all the time, and a person reads a plan for longer than that
+PLAN_EVERY_SECONDS = 10.0  # clusters change all the time, and people read a plan for longer than that
 PLAN_SHARE = 10.0  # planning takes at most a tenth of the time
-PLAN_DEADLINE_SECONDS = 5.0  # 2,000 nodes take half a second; beyond this the page would stand still
-PLANS_AT_ONCE = 6  # made within one answer: each takes up to a second of the whole process
-LOOKED_AT_SECONDS = 60.0  # pages that are open ask again within half a minute
-# Looking at a cluster of 1,000 nodes again takes 10 ms, and a hundred of them change all the time: within
-# an answer so many are looked at as fit into what nobody feels, and between answers a few more.
+PLAN_DEADLINE_SECONDS = 5.0  # 2,000 nodes take half a second; a longer plan would block the page
+PLANS_AT_ONCE = 6  # per answer: each blocks the process for up to a second
+LOOKED_AT_SECONDS = 60.0  # open pages ask again within half a minute
+# Refreshing the view of 1,000 nodes takes 10 ms, and a hundred clusters change all the time. So an answer
+# refreshes only as many as fit into an unnoticeable delay; a few more are refreshed between answers.
 CATCH_UP_SECONDS = 0.1
 CATCH_UP_IN_TICK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class CollectorSettings:
-    """What an administrator may set. `asker` gives the estimators of a control plane, if they are asked."""
+    """Settings of an administrator.
+
+    `asker` returns a client for the estimators of a control plane, if enabled.
+    """
 
     lifetime: PromiseLifetime = field(default_factory=PromiseLifetime)
     settings: SchedulingSettings = field(default_factory=SchedulingSettings)
     plan: PlanSettings = field(default_factory=lambda: PlanSettings(deadline_seconds=PLAN_DEADLINE_SECONDS))
     asker: Callable[[Client], EstimatorApi | None] = lambda client: None
     region: str = ""
-    catalogue: Path | None = None  # a file, instead of the shipped one
+    catalogue: Path | None = None  # a file instead of the shipped catalogue
     contract: Path | None = None
-    history: Path | None = None  # where the past is kept, beside memory
-    file: list_views.ShownFile | None = None  # what is shown instead of clusters that live
-    prometheus: PrometheusServer | None = None  # who else knows the past
+    history: Path | None = None  # file for the history, in addition to memory
+    file: list_views.ShownFile | None = None  # shown instead of live clusters
+    prometheus: PrometheusServer | None = None  # another source of history
 
 
 @dataclass
@@ -97,10 +100,10 @@ class _Planned:
 
 
 class FleetCollector:
-    """The clusters and what is shown of them; `informers` keep it current while somebody runs them."""
+    """The clusters of a fleet and the answers about them; running `informers` keeps them current."""
 
     def __init__(self, clusters: Mapping[str, Client], wishes: CollectorSettings | None = None) -> None:
-        """Names are those under which Karmada knows its members, where there is Karmada."""
+        """Create a collector. Names of members are their names in Karmada."""
         if not clusters:
             raise ValueError("a dashboard needs at least one cluster")
         self.bell = ChangeNotifier()
@@ -114,11 +117,11 @@ class FleetCollector:
         self.clock: Clock = next(iter(clusters.values())).clock
         self._plans: dict[str, _Planned] = {}
         self._looked_at = float("-inf")
-        self._contact: dict[str, tuple[bool, str | None]] = {}  # whether silent, and what is not read yet
+        self._contact: dict[str, tuple[bool, str | None]] = {}  # whether stale, and what is not listed yet
         self._askers: dict[str, EstimatorApi | None] = {}
         self._verified: dict[tuple[int, str], tuple[int, int]] = {}
         self._rows: dict[str, tuple[ClusterView, Any, views.ClusterRow]] = {}
-        self._is_behind = False  # whether an answer showed a cluster as it was before its latest change
+        self._is_behind = False  # whether an answer showed a cluster before its latest change
         self._node_orders = node_table.NodeOrders()
         self.history = FleetHistory()
         self._sampled_at = float("-inf")
@@ -129,10 +132,10 @@ class FleetCollector:
         if self._keep is not None:
             self.history.restore(self._keep.steps())
 
-    # Clusters that come and go
+    # Clusters that join and leave
 
     def add(self, name: str, client: Client) -> InformerSet:
-        """What keeps it current, for somebody to run."""
+        """Add a cluster; return its informers, which the caller runs."""
         wishes, contract = self._wishes, self._contract
         self._clients[name] = client
         self.watches[name] = DashboardCluster(
@@ -140,7 +143,7 @@ class FleetCollector:
             client,
             self.bell,
             lifetime=wishes.lifetime,
-            # Each learns by itself; a contract is one for all.
+            # Each cluster has its own market; a contract is shared by all.
             market=market_of(wishes.catalogue, wishes.region, contract.member(name) if contract else None),
         )
         return self.watches[name].informers
@@ -166,17 +169,17 @@ class FleetCollector:
         return [watch.informers for watch in self.watches.values()]
 
     def not_ready(self) -> str | None:
-        """What has not been read yet, of the first cluster that lacks something."""
+        """Return what was not listed yet, for the first cluster that is not synced."""
         reasons = (watch.not_ready() for watch in self.watches.values())
         return next((reason for reason in reasons if reason is not None), None)
 
     async def run(self) -> None:
-        """What changes with time alone: promises end, clusters fall silent, plans age. Until cancelled."""
+        """Handle changes by time until cancelled: promises expire, clusters become stale, plans age."""
         while True:
             await self.clock.sleep(TICK_SECONDS)
             try:
                 self._look_at_time()
-            except Exception:  # a bug in a plan must not end the watching
+            except Exception:  # a bug in a plan must not stop the watches
                 log.exception("dashboard tick raised")
 
     def _look_at_time(self) -> None:
@@ -190,9 +193,7 @@ class FleetCollector:
             watch.name: (watch.staleness > fleet_map.QUIET_SECONDS, watch.not_ready())
             for watch in self.watches.values()
         }
-        if (
-            contact != self._contact
-        ):  # also of kinds that turn out to be missing, which is no change of objects
+        if contact != self._contact:  # also when a kind turns out to be missing, which changes no object
             self._contact = contact
             self.bell.ring((ViewArea.FLEET, ViewArea.CONSOLIDATION))
         self._sample()
@@ -203,7 +204,7 @@ class FleetCollector:
                     self._make_plan(watch)
 
     def _catch_up(self, seconds: float = CATCH_UP_SECONDS) -> None:
-        """Look again at clusters that changed, those longest unseen first, until the time is over."""
+        """Refresh changed clusters, the oldest view first, until the time is over."""
         end = self.clock.monotonic() + seconds
         behind = [watch for watch in self.watches.values() if watch.is_behind]
         for watch in sorted(behind, key=lambda watch: watch.looked_at):
@@ -231,7 +232,7 @@ class FleetCollector:
         return any(freed)
 
     def _verify(self) -> bool:
-        """Tell ledgers which pods are on nodes in watched clusters, as estimators tell schedulers."""
+        """Tell the ledgers which promised pods are on nodes, as estimators tell schedulers."""
         freed, now = False, self.clock.monotonic()
         for number, ledger in enumerate(self._ledgers()):
             for name in ledger.clusters():
@@ -293,7 +294,7 @@ class FleetCollector:
         )
 
     def pod(self, cluster: str, namespace: str, name: str) -> list_views.PodDetails | None:
-        """None when there is no such pod."""
+        """Return a pod, or None if it does not exist."""
         now = self.clock.now()
         if not name:
             return list_views.PodDetails(at=now, items=[])
@@ -373,7 +374,10 @@ class FleetCollector:
         return placements.placements(versions, ledger, self.clock.now())
 
     async def placement(self, namespace: str, name: str) -> views.PlacementDetail | None:
-        """What would be decided about one binding now. Raises Invalid for one that cannot be read."""
+        """Return the decision that would be made about one binding now.
+
+        Raises Invalid if it cannot be read.
+        """
         key = binding_key(namespace, name)
         for watch in self._control_planes():
             version = watch.scheduling.bindings.get(key)
@@ -405,7 +409,7 @@ class FleetCollector:
         )
 
     def consolidation(self, cluster: str = "") -> views.ConsolidationBoards:
-        """Of one cluster, or of all: a plan is made of every one that is asked about, of a few at once."""
+        """Return the plans of one cluster, or of all. Only a few plans are made per call."""
         self._looked_at = self.clock.monotonic()
         pending, boards = [], []
         unplanned = [name for name in self.watches if name not in self._plans and cluster in ("", name)]
@@ -450,7 +454,7 @@ class FleetCollector:
         member: MemberCluster | None,
         promised: fleet_map.PromisedCapacity,
     ) -> views.ClusterRow:
-        """Made anew only when something changed that it shows: a fleet has a hundred of them."""
+        """Return the row; it is rebuilt only when its data changed, because a fleet has a hundred rows."""
         said = (
             facts.is_control_plane,
             facts.heard_seconds_ago,
@@ -485,7 +489,7 @@ class FleetCollector:
         return self._askers[name]
 
     def _plan(self, watch: DashboardCluster) -> ConsolidationPlan | None:
-        """The latest; None while the cluster has not been read."""
+        """Return the latest plan; None until the cluster is synced."""
         planned = self._plans.get(watch.name)
         if planned is None:
             if watch.not_ready() is not None:

@@ -1,8 +1,7 @@
-"""A consolidation plan as a board: every move as a point of savings against disruption, and why.
+"""Shows a consolidation plan as a board: every move as a point of savings against disruption.
 
-Points carry the fractions of the pool that scores worst, which is the one that decides:
-under Balanced a move is approved when it lies on or above the line savings = disruption / k.
-Pure.
+A point has the fractions of the pool with the worst score, because that pool decides: under Balanced a move
+is approved when it lies on or above the line savings = disruption / k. Pure.
 """
 
 import math
@@ -32,7 +31,7 @@ HELD_MAX = 500
 
 def board(cluster: str, plan: ConsolidationPlan) -> ConsolidationBoard:
     pools = {pool.name: pool for pool in plan.pools}
-    # Many approved moves must not push the refused ones, whose reasons people look for, off the board.
+    # Many approved moves must not displace the refused ones, whose reasons people need.
     refused = plan.rejected[: max(POINTS_MAX // 2, POINTS_MAX - len(plan.moves))]
     points = [_point(move, pools, approved=True) for move in plan.moves[: POINTS_MAX - len(refused)]]
     points += [
@@ -76,12 +75,12 @@ def board(cluster: str, plan: ConsolidationPlan) -> ConsolidationBoard:
 
 
 def in_order(boards: Iterable[ConsolidationBoard]) -> list[ConsolidationBoard]:
-    """Clusters with something to do first, then those with something to see; else as they come."""
+    """Return boards with moves first, then boards with refused moves or kept nodes, then the others."""
     return sorted(boards, key=lambda board: (not board.approved, not board.refused, not board.held))
 
 
 def move_detail(cluster: str, plan: ConsolidationPlan, id_: str) -> MoveDetail | None:
-    """None when the plan has no such move (any more)."""
+    """Return one move; None if the plan does not have it."""
     pools = {pool.name: pool for pool in plan.pools}
     for move in plan.moves:
         if move.id == id_:
@@ -133,7 +132,7 @@ def _point(
         pods=move.disturbed,
         savings_fraction=savings,
         disruption_fraction=disruption,
-        # JSON has no infinity: a move that disturbs nothing has no finite score.
+        # JSON has no infinity: a move without disruption has no finite score.
         score=score.score if score is not None and math.isfinite(score.score) else None,
         threshold=score.threshold if score is not None else None,
         why=[*why, *scores(move.verdict), *move.notes],
@@ -143,7 +142,7 @@ def _point(
 def _fractions(
     move: Move, score: MoveScore | None, pools: Mapping[str, PoolSummary]
 ) -> tuple[float | None, float | None]:
-    """Of the score; where policies ask for none, of the pool that gives up the first node."""
+    """Return the fractions of the score; without a score, those of the pool of the first node."""
     if score is not None:
         return score.savings_fraction, score.disruption_fraction
     pool = pools.get(move.pools[0])
@@ -153,7 +152,7 @@ def _fractions(
 
 
 def _deciding(move: Move) -> MoveScore | None:
-    """Of the pool that is hardest to please."""
+    """Return the score of the strictest pool."""
     scores = [pool.score for pool in move.verdict.pools if pool.score is not None]
     return min(scores, key=lambda score: score.score - score.threshold, default=None)
 

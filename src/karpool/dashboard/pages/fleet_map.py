@@ -1,9 +1,8 @@
 """Clusters, pools and nodes as bars: requested, promised, free, and what could still be launched.
 
-Pure: from what watches hold to what the API answers. Promises are made to clusters, not
-to nodes, so that they show in a cluster's bar; what an autoscaler could add belongs to
-pools. A pool without limits has a potential of null, one that does not deliver of 0,
-and says why.
+Pure. Promises belong to clusters, not to nodes, so they appear in the bar of the cluster. What an autoscaler
+could add belongs to pools: the potential is null for a pool without limits, and 0 with a reason for a pool
+that cannot launch nodes.
 """
 
 from collections import defaultdict
@@ -34,12 +33,12 @@ SHOWN_ALWAYS = (resources.CPU, resources.MEMORY)
 _EXTENDED_MAX = 6
 NODES_MAX = 5000
 PROBLEMS_MAX = 20
-QUIET_SECONDS = 120.0  # a watch that says nothing for longer is worth a word
+QUIET_SECONDS = 120.0  # a watch that is silent for longer is reported
 
 
 @dataclass(frozen=True, slots=True)
 class PromisedCapacity:
-    """What one cluster has promised: replicas, and what they ask for."""
+    """The promises of one cluster: replicas and their requests."""
 
     replicas: int = 0
     amounts: Mapping[str, int] = field(default_factory=dict)
@@ -50,7 +49,7 @@ NOTHING = PromisedCapacity()
 
 @dataclass(frozen=True, slots=True)
 class ClusterOverview:
-    """What is known of a cluster that is watched. `failures`: pools that do not deliver, and why."""
+    """What is known about a watched cluster. `failures`: pools that cannot launch nodes, and why."""
 
     name: str
     view: ClusterView
@@ -68,7 +67,7 @@ def fleet(
     now: float,
     row_of: "MakeRow | None" = None,
 ) -> FleetOverview:
-    """Clusters that are watched, then those that only Karmada knows. `row_of` may know rows already."""
+    """Return the overview: watched clusters, then those known only to Karmada. `row_of` may cache rows."""
     make = row_of or watched
     rows = [
         make(cluster, members.get(cluster.name), promised.get(cluster.name, NOTHING)) for cluster in clusters
@@ -104,7 +103,7 @@ def watched(facts: ClusterOverview, member: MemberCluster | None, promised: Prom
     for name, units in promised.amounts.items():
         if name in amounts:
             amounts[name] = _with(amounts[name], promised=units)
-    quiet = QUIET_SECONDS < facts.heard_seconds_ago < inf  # infinite: never, which `not_ready` explains
+    quiet = QUIET_SECONDS < facts.heard_seconds_ago < inf  # infinite: never heard, which `not_ready` explains
     return ClusterRow(
         name=facts.name,
         watched=True,
@@ -130,7 +129,7 @@ def watched(facts: ClusterOverview, member: MemberCluster | None, promised: Prom
 
 
 def through_karmada(member: MemberCluster, promised: PromisedCapacity) -> ClusterRow:
-    """By its summary alone: no nodes, no pools, no prices."""
+    """Return a row from Karmada's summary: no nodes, no pools, no prices."""
     summary = member.summary
     amounts: Amounts = {}
     for name in SHOWN_ALWAYS if summary is not None else ():
@@ -213,19 +212,19 @@ def pool_rows(facts: ClusterOverview, names: Sequence[str]) -> list[PoolRow]:
 def _potential(
     view: ClusterView, pool: str, compiled: CompiledPool | None, offered: Mapping[str, int], failure: str
 ) -> dict[str, int | None]:
-    """`offered` is what its nodes have now."""
+    """Return what a pool may still add; `offered` is the capacity of its nodes."""
     if compiled is None or not compiled.is_usable or failure:
         return dict.fromkeys(offered, 0)
     used = view.usage.get(pool, {})
     if any(limit <= used.get(name, 0) for name, limit in compiled.limits.items()):
-        return dict.fromkeys(offered, 0)  # one limit that is reached closes the pool
+        return dict.fromkeys(offered, 0)  # one exceeded limit closes the pool
     left: dict[str, int | None] = {}
     for name, units in offered.items():
         limit = compiled.limits.get(name)
         if limit is not None:
             left[name] = limit - used.get(name, 0)
         else:
-            # A device that no node of the pool has is nothing the pool could be relied on for.
+            # A pool cannot be relied on for a device that none of its nodes has.
             left[name] = 0 if resources.is_extended(name) and not units else None
     return left
 
@@ -367,7 +366,7 @@ def node_row(
 
 
 def resources_of(view: ClusterView) -> list[str]:
-    """CPU and memory, and devices where nodes or limits have any."""
+    """Return CPU and memory, and devices of nodes or limits."""
     present = {name for name in view.snapshot.resources if view.snapshot.allocatable(name).any()}
     present |= {name for pool in view.pools.values() for name in pool.limits}
     devices = sorted(name for name in present if resources.is_device(name))

@@ -1,4 +1,4 @@
-"""Every accelerator of the fleet: what it is, who holds how much of it, and what is free."""
+"""Every accelerator of the fleet: its model, its users, and what is free."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ UNKNOWN_MODEL = "unknown model"
 
 @dataclass(frozen=True, slots=True)
 class ClusterDevices:
-    """Of one version of a cluster."""
+    """The devices of one version of a cluster."""
 
     cluster: str
     devices: tuple[Accelerator, ...]
@@ -43,7 +43,7 @@ COLUMNS: Mapping[str, Callable[[_Place], Any]] = {
 
 
 def gpus(clusters: Iterable[ClusterDevices], query: ListQuery, now: float) -> DeviceList:
-    """By cluster and node, unless a column was asked for."""
+    """Return the devices by cluster and node, unless the query sorts by a column."""
     everything = list(clusters)
     chosen = [
         (of_cluster.cluster, device)

@@ -1,4 +1,4 @@
-"""Moves that consolidation made: under way, done and rolled back, and what they saved until now."""
+"""Moves of consolidation: in progress, done and rolled back, and their savings so far."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ PROBLEMS_MAX = 20
 
 
 class MoveRecords:
-    """The records of one cluster, kept current by an informer."""
+    """The move records of one cluster, updated by an informer."""
 
     def __init__(self) -> None:
         self._records: dict[ObjectKey, MoveRecord] = {}
@@ -72,7 +72,7 @@ COLUMNS: Mapping[str, Callable[[_Place], Any]] = {
 
 
 def ledger(clusters: Iterable[ClusterMoves], query: ListQuery, now: float) -> MoveLedger:
-    """The latest first, unless a column was asked for. Sums are of the clusters that were chosen."""
+    """Return the moves, the latest first unless the query sorts. Sums are over the selected clusters."""
     chosen = [moves for moves in clusters if query.cluster in ("", moves.cluster)]
     records = [record for moves in chosen for record in moves.records]
     done = [record for record in records if record.phase is MovePhase.DONE]

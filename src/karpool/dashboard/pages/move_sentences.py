@@ -1,4 +1,4 @@
-"""Moves of a consolidation plan in sentences, and counts; the words of events where there are any."""
+"""Describes moves of a consolidation plan in sentences and counts."""
 
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.planning.plan import Move, ReplacementNode
@@ -26,7 +26,7 @@ def new_node(node: ReplacementNode) -> str:
 
 
 def scores(verdict: MoveVerdict) -> list[str]:
-    """What each pool says to the move."""
+    """Return the verdict of each pool on the move."""
     return [f"nodepool {pool.pool}: {_said(pool)}" for pool in verdict.pools]
 
 

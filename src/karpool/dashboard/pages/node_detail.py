@@ -1,4 +1,4 @@
-"""One node: what is on it, what it says of itself, and why a plan takes it or leaves it."""
+"""One node: its pods, its conditions, and why a plan removes or keeps it."""
 
 from karpool.consolidation.planning.plan import ConsolidationPlan, Move
 from karpool.consolidation.view import ClusterView
@@ -13,7 +13,7 @@ LABELS_MAX = 100
 def node_detail(
     cluster: str, view: ClusterView, name: str, plan: ConsolidationPlan | None
 ) -> NodeDetail | None:
-    """None when there is no such node."""
+    """Return the detail of a node; None if it does not exist."""
     row = view.snapshot.find(name)
     if row is None:
         return None
@@ -70,7 +70,7 @@ def _of_move(move: Move) -> list[str]:
 
 
 def _pods(view: ClusterView, row: int) -> list[PodRow]:
-    """The costliest to move first."""
+    """Return the pods, the most expensive to move first."""
     costs = {view.pods.keys[pod]: float(view.pods.costs[pod]) for pod in view.pods.on(row)}
     shapes = view.snapshot.shapes
     rows = [

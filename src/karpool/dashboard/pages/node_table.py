@@ -1,4 +1,4 @@
-"""Nodes of the whole fleet as a table. Only the rows of the page that was asked for are made."""
+"""The table of all nodes of the fleet. Only the rows of the requested page are built."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 
 @dataclass(frozen=True, slots=True)
 class NodeIndex:
-    """Of one version of a cluster: what nodes are found by, in the order of its rows."""
+    """Search texts of the nodes of one version of a cluster, in the order of its rows."""
 
     cluster: str
     view: ClusterView
@@ -28,7 +28,7 @@ class NodeIndex:
         return len(self.texts)
 
     def has(self, words: Sequence[str]) -> bool:
-        """Whether some node is found by all of these."""
+        """Whether some node matches all words."""
         return any(all(word in text for word in words) for text in self.texts)
 
 
@@ -42,8 +42,8 @@ def _text(cluster: str, machine: StateNode) -> str:
     return "\n".join(texts).lower()
 
 
-_Place = tuple[NodeIndex, int]  # of a node: its cluster, and its row there
-ORDERS_HELD = 8  # as many as people look at different lists at a time
+_Place = tuple[NodeIndex, int]  # the index of a cluster, and a row in it
+ORDERS_HELD = 8  # as many as the different lists that people view at a time
 
 
 def _machine(place: _Place) -> StateNode:
@@ -73,8 +73,10 @@ COLUMNS: Mapping[str, Callable[[_Place], Any]] = {
 
 
 class NodeOrders:
-    """Which nodes a question chose, in its order, for as long as clusters are the same: the pages of a list
-    of 100,000 nodes are not each filtered and sorted anew."""
+    """Caches which nodes a query selects, and in which order, while the clusters do not change.
+
+    So the pages of a list of 100,000 nodes are not filtered and sorted again each time.
+    """
 
     def __init__(self) -> None:
         self._orders: dict[ListQuery, tuple[tuple[NodeIndex, ...], Sequence[_Place]]] = {}
@@ -109,7 +111,7 @@ def _chosen(index: NodeIndex, query: ListQuery) -> Iterator[int]:
 def node_table(
     indexes: Sequence[NodeIndex], query: ListQuery, now: float, orders: NodeOrders | None = None
 ) -> FleetNodeList:
-    """By cluster, in the order of its rows, unless a column was asked for."""
+    """Return the nodes by cluster and row, unless the query sorts by a column."""
     places = (orders or NodeOrders()).places(indexes, query)
     return FleetNodeList(
         at=now,

@@ -1,6 +1,6 @@
-"""What a page of a list is asked for by: words to find, what to sort by, where to begin and how many.
+"""The query of a list page: search words, sort column, offset and limit.
 
-Pure. What is wrong raises Invalid with the parameter's name.
+Pure. A wrong value raises Invalid with the name of the parameter.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,13 +11,13 @@ from karpool.model.errors import Invalid
 
 RowT = TypeVar("RowT")
 LIMIT = 100
-LIMIT_MAX = 500  # a screen shows fifty; more than this is for the API, which pages
+LIMIT_MAX = 500  # a screen shows fifty; API clients page for more
 _OFFSET_MAX = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """`words` must all be found; `cluster` and `pool` are exact."""
+    """A query. All `words` must match; `cluster` and `pool` are exact."""
 
     words: tuple[str, ...] = ()
     cluster: str = ""
@@ -33,7 +33,7 @@ class ListQuery:
 
 
 def list_query(given: Mapping[str, str], sorts: Iterable[str]) -> ListQuery:
-    """`sorts` are the columns it may be sorted by; a minus before one turns it round."""
+    """Parse a query. `sorts` are the sortable columns; a minus before one reverses the order."""
     asked = given.get("sort", "")
     column = asked.removeprefix("-")
     allowed = sorted(sorts)
@@ -62,7 +62,7 @@ def _whole(given: Mapping[str, str], name: str, default: int, most: int) -> int:
 def in_order(
     rows: Sequence[RowT], query: ListQuery, columns: Mapping[str, Callable[[RowT], Any]]
 ) -> Sequence[RowT]:
-    """Sorted by the column that was asked for; as they come otherwise. What has no value comes last."""
+    """Sort rows by the requested column, or keep their order. Rows without a value are last."""
     column = columns.get(query.sort)
     if column is None:
         return rows

@@ -1,6 +1,6 @@
-"""Bindings as a flow from workloads to clusters, with what the scheduler said about each.
+"""Bindings as a flow from workloads to clusters, with the scheduler's message for each.
 
-Pure, except that `detail` is given a what-if that somebody else has asked for.
+Pure: the caller passes the what-if result to `detail`.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ _FIRST_OF_A_STEP = ("filter:", "candidates,", "select:", "divide", "failed:", "a
 
 
 def placements(versions: Iterable[BindingVersion], ledger: PromiseLedger | None, now: float) -> PlacementList:
-    """What lacks a place first, then by name."""
+    """Return the bindings, unplaced ones first, then by name."""
     rows = sorted(versions, key=lambda version: version.head.key)
     items = sorted((placement(version, ledger) for version in rows), key=lambda row: row.state == "placed")
     return PlacementList(at=now, items=items[:SHOWN_MAX], left_out=max(0, len(items) - SHOWN_MAX))
@@ -111,7 +111,7 @@ def detail(
 
 
 def steps(text: str) -> list[DecisionStep]:
-    """The explanation of a decision, cut where a new step of it begins."""
+    """Split the explanation of a decision into its steps."""
     what_if: list[tuple[str, list[str]]] = []
     lines = [line for line in text.splitlines()[1:] if line.strip()]
     for line in lines[:_LINES_MAX]:

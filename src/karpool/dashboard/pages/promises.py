@@ -1,4 +1,4 @@
-"""The ledger of promises as a list, and in sums for the bars of clusters. Pure."""
+"""The promise ledger as a list, and as sums for the bars of clusters. Pure."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +13,7 @@ SHOWN_MAX = 2000
 
 
 def promises(ledgers: Iterable[PromiseLedger], monotonic: float, now: float) -> PromiseList:
-    """What is in flight, by cluster, oldest first."""
+    """Return the outstanding promises, by cluster, oldest first."""
     held = list(ledgers)
     rows = [
         _row(promise, ledger.lifetime, monotonic)
@@ -42,7 +42,7 @@ def by_cluster(ledgers: Iterable[PromiseLedger]) -> dict[str, PromisedCapacity]:
 
 
 def requests_of(promise: Promise) -> dict[str, int]:
-    """What the replicas in flight ask for together."""
+    """Return the total requests of the outstanding replicas."""
     total: dict[str, int] = {}
     for requirements, replicas in zip(promise.workload.requirements, promise.in_flight, strict=True):
         shape = NO_SHAPE if requirements is None else requirements.shape

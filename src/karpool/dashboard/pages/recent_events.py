@@ -1,6 +1,6 @@
-"""Events of a cluster, the newest of them, as the live list shows them.
+"""The newest events of a cluster, for the live list.
 
-Only so many are held, whatever a cluster writes: the oldest go first.
+The number of events is bounded: the oldest are dropped first.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ _TEXT_MAX = 1024
 
 
 class EventBuffer:
-    """A sink. Holds twice what it keeps before it sorts, so that a storm costs little."""
+    """A sink. It holds twice the limit before it sorts, so that many events cost little."""
 
     def __init__(self, limit: int = HELD_MAX) -> None:
         self._limit = limit
@@ -42,7 +42,7 @@ class EventBuffer:
 
 @dataclass(frozen=True, slots=True)
 class EventChoice:
-    """Which events are asked for. `about`: what they are about, as `Pod team/web-0`; `words` all occur."""
+    """A filter of events. `about` is the object, such as `Pod team/web-0`; all `words` must occur."""
 
     cluster: str = ""
     type: str = ""
@@ -62,7 +62,7 @@ EVERYTHING = EventChoice()
 def recent_events(
     clusters: Iterable[tuple[str, Iterable[KubeEvent]]], now: float, choice: EventChoice = EVERYTHING
 ) -> RecentEventList:
-    """Of all clusters together, the newest first."""
+    """Return the events of all clusters, the newest first."""
     happenings = (
         _happening(cluster, event)
         for cluster, events in clusters

@@ -1,8 +1,7 @@
 """Scale-ups as timelines: failure, smart pod, claim, machine, node, devices, retry.
 
-A record knows its present stage; when the earlier ones were reached is read from the
-objects they left behind: the smart pod, the claim and its conditions. What is not known
-any more has no time. Pure.
+A record has its current stage. The times of earlier stages come from the smart pod, the claim and its
+conditions. A time that is no longer known is left out. Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +21,7 @@ from karpool.provisioning.placeholders.placeholder import INDEX, REQUEST
 SHOWN_MAX = 300
 GONE = "its record was deleted, because every worker is served or deleted"
 UNITS_MAX = 20
-# The stages of a unit in which each step is the one under way.
+# For each step, the stages of a unit during which it is in progress.
 STEPS: tuple[tuple[str, tuple[ScaleUpState, ...]], ...] = (
     ("No device", ()),
     ("Smart pod", (ScaleUpState.CREATING,)),
@@ -36,7 +35,7 @@ STEPS: tuple[tuple[str, tuple[ScaleUpState, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ScaleUpTraces:
-    """What a cluster shows beside its records. Smart pods by request and index."""
+    """Objects of a cluster besides its records. Smart pods are by request and index."""
 
     smart_pods: Mapping[tuple[str, int], Pod] = field(default_factory=dict)
     claim: Callable[[str], ClaimProgress | None] = lambda name: None
@@ -57,7 +56,10 @@ def scale_ups(
     ],
     now: float,
 ) -> ScaleUpList:
-    """Those that still go on first, the newest of each kind first. With every record, when it was removed."""
+    """Return running scale-ups first, the newest first.
+
+    Each record comes with the time of its removal, or None.
+    """
     items: list[ScaleUpRow] = []
     problems: list[str] = []
     for cluster, records, seen, unreadable in clusters:
@@ -75,7 +77,7 @@ def scale_up(
     if ended_at is not None:
         record = _ended(record, ended_at)
     words = {unit.candidate: unit.about for unit in record.units if unit.about}
-    # The units that are under way say more than those that ended.
+    # Units in progress are more informative than finished ones.
     units = sorted(record.units, key=lambda unit: (not unit.is_active, -unit.index))
     return ScaleUpRow(
         cluster=cluster,
@@ -102,8 +104,11 @@ def scale_up(
 
 
 def _ended(record: ScaleUpRecord, at: float) -> ScaleUpRecord:
-    """As far as it got. The controller removes a record when everybody it was for is served or gone, often
-    before its last state could be seen."""
+    """Return a removed record with its units ended.
+
+    The controller removes a record when all its pods are served or gone, often before its last state was
+    seen.
+    """
     units = tuple(
         replace(unit, stage=ScaleUpState.COMPLETED, since=at)
         if unit.stage in (ScaleUpState.HANDING_OFF, ScaleUpState.RETRYING) and not unit.ended
@@ -141,7 +146,7 @@ def timeline(record: ScaleUpRecord, unit: ScaleUpUnit, seen: ScaleUpTraces) -> U
 
 
 def _present(unit: ScaleUpUnit) -> int:
-    """The number of the step under way; beyond the last when it is complete."""
+    """Return the index of the current step; the number of steps when the unit is complete."""
     if unit.stage is ScaleUpState.COMPLETED:
         return len(STEPS)
     return next((number for number, (_, stages) in enumerate(STEPS) if unit.stage in stages), 0)
@@ -158,7 +163,7 @@ def _state(number: int, present: int, unit: ScaleUpUnit) -> str:
 def _reached(
     record: ScaleUpRecord, unit: ScaleUpUnit, pod: Pod | None, progress: ClaimProgress | None
 ) -> dict[str, float]:
-    """When each step was done, as far as something still says so."""
+    """Return when each step was done, where that is still known."""
     moments: dict[str, float | None] = {"No device": record.first_seen, "Smart pod": unit.started}
     if pod is not None:
         moments["Smart pod"] = moment(pod.metadata.creation_timestamp) or unit.started

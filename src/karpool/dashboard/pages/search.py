@@ -1,4 +1,4 @@
-"""Find clusters, pools, nodes, workloads and pods by words of their names, over the whole fleet."""
+"""Finds clusters, pools, nodes, workloads and pods of the whole fleet by words of their names."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from karpool.dashboard.api.views import FleetOverview
 from karpool.dashboard.pages.node_table import NodeIndex
 from karpool.dashboard.pages.paging import ListQuery
 
-OF_A_KIND_MAX = 12  # as many as fit under the field; a longer word finds fewer
+OF_A_KIND_MAX = 12  # as many as fit below the search field; a longer word matches fewer
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedCluster:
-    """`workloads`: what people created, with its kind."""
+    """The names of one cluster. `workloads` are top-level owners with their kind."""
 
     index: NodeIndex
     pods: Iterable[str] = ()  # without a node
@@ -27,7 +27,7 @@ def search(
     query: ListQuery,
     now: float,
 ) -> SearchHits:
-    """Names that hold every word; so many of each kind. `placed` are the bindings of control planes."""
+    """Return names that contain every word, limited per kind. `placed` are bindings of control planes."""
     if not query.words:
         return SearchHits(at=now, items=[])
     searched = list(clusters)
@@ -91,5 +91,5 @@ def _pods(clusters: Iterable[SearchedCluster], query: ListQuery) -> Iterator[Sea
             if all(word in key for word in query.words):
                 yield SearchHit(kind="pod", cluster=cluster, name=key, detail="waits for a node")
         for key, row in zip(view.pods.keys, view.pods.rows, strict=True):
-            if all(word in key for word in query.words):  # names of pods have no capitals
+            if all(word in key for word in query.words):  # names of pods are lower case
                 yield SearchHit(kind="pod", cluster=cluster, name=key, detail=view.machines[row].name)

@@ -1,7 +1,7 @@
-"""What a fleet was like over the last hour, day and 30 days: samples in rings that never grow.
+"""History of a fleet over the last hour, day and 30 days, in ring buffers of fixed size.
 
-Every ring has one row for each step of its time: amounts are the mean of what was seen in it, counts
-the sum. A step in which nobody looked has no values. The fleet as a whole is the cluster without a name.
+A ring has one row for each step: amounts are the mean of the samples, counts the sum. A step without samples
+has no values. The cluster with an empty name is the whole fleet.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ FLEET = ""
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """So many steps of so many seconds. 360 to 720 points are as many as a chart has pixels for."""
+    """A number of steps and their length in seconds. A chart has pixels for 360 to 720 points."""
 
     name: str
     step_seconds: int
@@ -34,7 +34,7 @@ class TimeRange:
 
 
 RANGES = (TimeRange("hour", 10, 360), TimeRange("day", 120, 720), TimeRange("month", 3600, 720))
-# Name, unit, and whether it is counted within a step (else it is a mean).
+# Name, unit, and whether it is a sum within a step (otherwise a mean).
 SERIES: tuple[tuple[str, str, bool], ...] = (
     ("cost", "$/h", False),
     ("nodes", "nodes", False),
@@ -54,7 +54,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class StoredStep:
-    """One row of a ring, for whoever keeps it: `looks` samples, and their sums."""
+    """One row of a ring for storage: the number of samples in `looks`, and their sums."""
 
     cluster: str
     step_seconds: int
@@ -71,7 +71,7 @@ def range_of(name: str) -> TimeRange:
 
 
 def filled(own: TimeSeries, past: Mapping[str, Mapping[int, float]], remark: str) -> TimeSeries:
-    """With what somebody else saw, by series and step, where nobody looked here."""
+    """Fill steps without samples from another source, by series and step."""
     steps = [round(at / own.step_seconds) for at in own.times]
     series = {
         name: [
@@ -91,7 +91,7 @@ class TimeRing:
         self._sums = np.zeros((range_.steps, len(SERIES)))
 
     def add(self, now: float, values: Values) -> int:
-        """The step it fell into."""
+        """Add a sample; return its step."""
         step = int(now // self.range.step_seconds)
         self._put(step, self._looks_of(step) + 1, self._sums_of(step) + values)
         return step
@@ -104,7 +104,7 @@ class TimeRing:
         return self._looks_of(step), tuple(self._sums_of(step).tolist())
 
     def between(self, begin: float, end: float) -> Iterator[tuple[int, Values | None]]:
-        """By the step, its values; None where nobody looked."""
+        """Yield each step with its values; None without samples."""
         size = self.range.step_seconds
         last = int(end // size)
         first = max(int(begin // size), last - self.range.steps + 1)
@@ -130,7 +130,7 @@ class TimeRing:
 
 
 class FleetHistory:
-    """The rings of every cluster. One that has gone keeps its past for as long as there is room."""
+    """The rings of every cluster. A removed cluster keeps its history while there is space."""
 
     def __init__(self, clusters_max: int = 500) -> None:
         self._clusters_max = clusters_max
@@ -140,7 +140,10 @@ class FleetHistory:
     def sample(
         self, rows: Iterable[ClusterRow], evictions: Mapping[str, int], now: float
     ) -> list[StoredStep]:
-        """`evictions` grow since the start. What is not read yet is left out. Returns what changed."""
+        """Add samples; clusters that are not synced are left out.
+
+        Returns the changed rows. `evictions` are totals since the start.
+        """
         total = np.zeros(len(SERIES))
         changed: list[StoredStep] = []
         for row in rows:
@@ -164,7 +167,7 @@ class FleetHistory:
     def read(
         self, cluster: str, range_: str, begin: float | None, end: float | None, now: float
     ) -> TimeSeries:
-        """Of `cluster`, or of the fleet. Raises Invalid for a range that there is not."""
+        """Return the series of a cluster, or of the fleet. Raises Invalid for an unknown range."""
         chosen = range_of(range_)
         until = min(now, end) if end is not None else now
         since = max(until - chosen.seconds, begin) if begin is not None else until - chosen.seconds
@@ -199,7 +202,7 @@ class FleetHistory:
 
 
 def series_of(row: ClusterRow) -> dict[str, float]:
-    """What of a cluster is shown over time, but what happens in it."""
+    """Return the sampled values of a cluster, without its evictions."""
     amounts = {
         name: (amount.requested, max(0, amount.allocatable - amount.requested))
         for name, amount in row.amounts.items()

@@ -1,4 +1,4 @@
-"""Pods without a node: a table with what the scheduler said of each, and one of them explained. Pure."""
+"""Pods without a node: a table with the scheduler's message for each, and one pod explained. Pure."""
 
 import re
 from collections import Counter
@@ -27,7 +27,7 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.model.kubernetes.times import moment
 
 REASONS_MAX = 20
-ROWS_MAX = 50  # of each table of one explanation
+ROWS_MAX = 50  # per table of an explanation
 _SAID_MAX = 1024
 # kube-scheduler: "0/14 nodes are available: 3 Insufficient cpu, 11 node(s) had untolerated taint {a: b}.
 # preemption: ..."
@@ -37,7 +37,7 @@ _GROUP = re.compile(r"(?:^|, )(\d{1,9}) ")
 
 @dataclass(frozen=True, slots=True)
 class ClusterWaiting:
-    """`shape_of` knows what a pod asks for; `workload_of` whose it is."""
+    """Pending pods of a cluster. `shape_of` returns the requests of a pod, `workload_of` its owner."""
 
     cluster: str
     pods: Iterable[Pod]
@@ -62,7 +62,7 @@ COLUMNS: Mapping[str, Callable[[WaitingPodRow], Any]] = {
 
 
 def waiting_pods(clusters: Iterable[ClusterWaiting], query: ListQuery, now: float) -> WaitingPodList:
-    """Who has waited longest first, unless a column was asked for."""
+    """Return the pods, the longest pending first unless the query sorts by a column."""
     total, rows = 0, []
     for waiting in clusters:
         for pod in waiting.pods:
@@ -119,7 +119,7 @@ def _reason(pod: Pod, said: str) -> str:
 
 
 def main_reason(said: str) -> str:
-    """Of what the scheduler says of all nodes, the reason that most of them have."""
+    """Return the reason that the scheduler's message gives for most nodes."""
     about = _AVAILABLE.match(said)
     text = about[1] if about else said
     text = text.partition(". preemption:")[0].rstrip(". \n")
@@ -133,15 +133,15 @@ def main_reason(said: str) -> str:
     return max(groups, key=lambda group: group[0])[1][:160]
 
 
-# One of them
+# One pod
 
 
 @dataclass(frozen=True, slots=True)
 class PodTraces:
-    """What is known beside the explanation."""
+    """Facts in addition to the explanation."""
 
     scale_ups: Iterable[ScaleUpRecord] = ()
-    promised: int = 0  # replicas that are promised in the cluster and have not landed
+    promised: int = 0  # replicas that are promised in the cluster and have no node yet
     price_gaps: Iterable[str] = field(default_factory=tuple)
 
 
@@ -193,7 +193,7 @@ def pod_detail(cluster: str, pod: PodExplanation, traces: PodTraces, now: float)
 
 
 def placed_pod(cluster: str, namespace: str, name: str, node: str) -> PodDetail:
-    """A pod that has a node waits for nothing."""
+    """Return the detail of a pod that has a node."""
     return PodDetail(
         cluster=cluster,
         namespace=namespace,

@@ -1,9 +1,9 @@
-"""Who may ask, and what every answer carries so that a browser keeps it safe.
+"""Access rules, and the security headers of every answer.
 
-On loopback whoever can connect may read, as with kubectl proxy; then the Host header
-must name loopback, or a foreign page could reach us under a name of its own (DNS
-rebinding). Elsewhere a bearer token is asked for; it is compared in constant time and
-never a cookie, so that no other site can make a browser send it.
+On loopback every client that can connect may read, as with kubectl proxy. The Host header must then name
+loopback; otherwise a foreign page could reach us under its own name (DNS rebinding). On other addresses a
+bearer token is required. It is compared in constant time and is never a cookie, so that no other site can
+make a browser send it.
 """
 
 import hmac
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 TOKEN_LEAST = 16
-# No inline script or style, nothing of anybody else's, and no text that becomes markup.
+# No inline script or style, no foreign resources, and no text that becomes markup.
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -49,13 +49,16 @@ class AccessDenied:
 
 @dataclass(frozen=True, slots=True)
 class AccessGuard:
-    """`token` None: anybody who can connect, under one of `hosts`."""
+    """The access rules. `token` None: every client that can connect, under one of `hosts`."""
 
     token: str | None = None
     hosts: Collection[str] = ()
 
     def refusal(self, method: str, headers: Mapping[str, str], *, is_api: bool) -> AccessDenied | None:
-        """The page itself may be linked to from anywhere, and holds nothing; the API may not."""
+        """Return the refusal, or None.
+
+        The page contains no data and may be linked from anywhere; the API may not.
+        """
         if method not in ("GET", "HEAD"):
             return AccessDenied(405, "read-only", f"{method} is not supported: the dashboard is read-only")
         host = host_of(headers.get("Host", ""))
@@ -81,7 +84,7 @@ class AccessGuard:
 
 
 def host_of(netloc: str) -> str:
-    """Without port and brackets, in lower case."""
+    """Return the host without port and brackets, in lower case."""
     text = netloc.strip().lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]

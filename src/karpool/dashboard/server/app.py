@@ -1,4 +1,4 @@
-"""Put a dashboard on the network, for as long as a block lasts."""
+"""Serves a dashboard during a block."""
 
 import asyncio
 import errno
@@ -32,7 +32,7 @@ _HEADER_MAX = 8190
 
 @dataclass(frozen=True, slots=True)
 class ServedDashboard:
-    """A dashboard that is served. `link` carries the token in its fragment, which no server ever sees."""
+    """A running dashboard. `link` has the token in its fragment, which is never sent to a server."""
 
     url: str
     token: str | None
@@ -44,7 +44,7 @@ class ServedDashboard:
 
 
 class Dashboard:
-    """A collector and the server in front of it, as the manager runs them: it serves what was read so far."""
+    """A collector and its server, run by the manager. It serves what was read so far."""
 
     def __init__(
         self,
@@ -59,9 +59,12 @@ class Dashboard:
         connecting: Callable[[ClusterConfig], Client] | None = None,
         objects: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Outside loopback a token is needed; raises Invalid without one. `connecting`: the members of the
-        first cluster are shown too, and reached like that. `objects`: the clusters are these, and nobody is
-        watched."""
+        """Create a dashboard.
+
+        Outside loopback a token is required; raises Invalid without one. `connecting` connects to the members
+        of the first cluster, which are then shown too. With `objects` the cluster consists of these, and
+        nothing is watched.
+        """
         if token is None and not is_loopback(host):
             raise Invalid("host", host, "is not loopback; a token is required")
         if token is not None and len(token) < TOKEN_LEAST:
@@ -86,7 +89,7 @@ class Dashboard:
         self.served: ServedDashboard | None = None
 
     async def prepare(self, stack: AsyncExitStack) -> None:
-        """Raises OSError for a port that is taken."""
+        """Start the server. Raises OSError if the port is in use."""
         certificate = self._certificate
         try:
             runner = await listening(
@@ -110,7 +113,7 @@ class Dashboard:
         self.served = ServedDashboard(url, self._token, self.collector)
         for watch in self.collector.watches.values() if self._objects is not None else ():
             watch.load([dict(obj) for obj in self._objects or ()])
-        # Pages are followed while clusters are still being read.
+        # Pages are served while clusters are still being listed.
         stack.callback(asyncio.create_task(self.collector.run(), name="dashboard").cancel)
 
     async def run(self, stop: Stop) -> None:
@@ -121,7 +124,7 @@ class Dashboard:
 
     @asynccontextmanager
     async def _showing(self, name: str, client: Client) -> AsyncIterator[None]:
-        if name in self.collector.watches:  # somebody named it as a cluster to show
+        if name in self.collector.watches:  # already shown as a cluster of its own
             await asyncio.get_running_loop().create_future()
         informers = self.collector.add(name, client)
         self._metrics.follow({name: self.collector.watches[name]})
@@ -144,9 +147,9 @@ def _not_listening(host: str, port: int, error: OSError) -> str:
 
 @asynccontextmanager
 async def dashboard(clusters: Mapping[str, Client], **settings: Any) -> AsyncIterator[ServedDashboard]:
-    """Watch the clusters and serve what they show, for the length of a block. Port 0 takes a free one.
+    """Watch the clusters and serve the dashboard during a block. Port 0 takes a free one.
 
-    `settings` are those of Dashboard. Raises Invalid, and OSError for a port that is taken.
+    `settings` are those of Dashboard. Raises Invalid, and OSError if the port is in use.
     """
     client = next(iter(clusters.values()), None)
     if client is None:

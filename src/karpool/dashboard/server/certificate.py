@@ -1,4 +1,4 @@
-"""The certificate that a dashboard is served with, read again when its files change."""
+"""The certificate of the dashboard, reloaded when its files change."""
 
 import asyncio
 import contextlib
@@ -14,14 +14,14 @@ from karpool.wire.server_tls import stamp
 
 log = structlog.get_logger(__name__)
 
-RELOAD_SECONDS = 30.0  # kubelets take a minute to bring a renewed secret
+RELOAD_SECONDS = 30.0  # kubelets take a minute to update a mounted secret
 
 
 class ReloadingCertificate:
-    """What cannot be used is reported, and the last good pair stays."""
+    """A certificate and its key. A renewal that is not valid is reported, and the last valid pair stays."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
-        """Raises Invalid."""
+        """Load the pair. Raises Invalid."""
         self._files = certificate, key
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -37,7 +37,7 @@ class ReloadingCertificate:
             if files_stamp == self._stamp:
                 return
             self._stamp = files_stamp
-            # Into one of its own first: half a pair must not spoil what is served.
+            # Load into a context of its own first: an incomplete pair must not affect the server.
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*self._files)
             self.context.load_cert_chain(*self._files)
         except (ssl.SSLError, OSError) as error:

@@ -1,4 +1,4 @@
-"""What a dashboard counts of itself: who asks, how long answers take, and how old what it shows is."""
+"""Metrics of the dashboard: requests, their duration, and the age of its data."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +11,7 @@ from karpool.dashboard.cluster_watch import DashboardCluster
 from karpool.dashboard.pages.time_series import series_of
 from karpool.dashboard.prometheus_history import EVICTIONS, METRICS, PREFIX
 
-# By the first digit, and what browsers see of trouble apart; nobody can add others.
+# By first digit, with common codes apart; a client cannot add label values.
 CODES = ("2xx", "304", "401", "403", "404", "4xx", "503", "5xx")
 _PREFIX = "karpool_dashboard"
 
@@ -49,7 +49,7 @@ class DashboardMetrics:
         self._evicted: dict[str, int] = {}
 
     def sampled(self, rows: Sequence[ClusterRow], evictions: Mapping[str, int]) -> None:
-        """What charts are made from; of clusters that have been read."""
+        """Export the values of the charts, for clusters that are synced."""
         for row in rows:
             if row.not_ready:
                 continue
@@ -68,7 +68,7 @@ class DashboardMetrics:
     def forget(self, cluster: str) -> None:
         self._evicted.pop(cluster, None)
         for metric in (self._stale, self._synced, *self._fleet.values(), self._evictions):
-            with suppress(KeyError):  # one that was never read has no figures
+            with suppress(KeyError):  # a cluster that was never listed has no values
                 metric.remove(cluster)
 
     def answered(self, status: int, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The files of the page, read once from the package: nothing else can be asked for by name."""
+"""The files of the page, read once from the package: no other file can be requested."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,7 @@ class PageFile:
 
 @cache
 def page_files() -> dict[str, PageFile]:
-    """By path: `/`, `/page/NAME`, and `/page/vendor/NAME` for what others wrote."""
+    """Return the files by path: `/`, `/page/NAME`, and `/page/vendor/NAME` for third-party files."""
     files: dict[str, PageFile] = {}
     page = resources.files("karpool.dashboard").joinpath("page")
     for folder, prefix in ((page, "/page/"), (page.joinpath("vendor"), "/page/vendor/")):

@@ -1,8 +1,8 @@
-"""The dashboard over HTTP: the page, the JSON API behind it, and a stream of what changed.
+"""The dashboard over HTTP: the page, the JSON API, and a stream of changes.
 
-Reads only. Requests are bounded in size and number, every answer carries the security
-headers of `access`, and errors are problem+json. The stream carries version numbers, never
-content: a browser that missed some asks again and has missed nothing.
+Read-only. Requests are bounded in size and number, every answer has the security headers of `access`, and
+errors are problem+json. The stream has version numbers and no content: a browser that missed some asks again
+and has missed nothing.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ from karpool.model.errors import Invalid
 
 log = structlog.get_logger(__name__)
 
-REQUESTS_MAX = 64  # at once
+REQUESTS_MAX = 64  # concurrently
 STREAMS_MAX = 100
 METRICS = "/metrics"
 HEARTBEAT_SECONDS = 15.0
-WRITE_SECONDS = 30.0  # for a client to take a piece of a stream
+WRITE_SECONDS = 30.0  # for a client to read a chunk of a stream
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass
 class DashboardServer:
-    """`application` is what aiohttp serves."""
+    """The HTTP server. `application` is what aiohttp serves."""
 
     collector: FleetCollector
     guard: AccessGuard
@@ -80,7 +80,7 @@ class DashboardServer:
         return response
 
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        # What tells of the fleet is for those who may look; pages and probes tell nothing.
+        # Data of the fleet requires access; pages and probes contain none.
         tells = request.path.startswith(PREFIX) or request.path == METRICS
         refused = self.guard.refusal(request.method, request.headers, is_api=tells)
         if refused is not None:
@@ -155,7 +155,7 @@ class DashboardServer:
             await response.prepare(request)
             await self._follow(response)
         except (ConnectionError, TimeoutError):
-            pass  # the browser has left, or takes nothing any more
+            pass  # the browser has disconnected or does not read
         finally:
             self._streams -= 1
             self.metrics.pages.dec()
@@ -173,7 +173,7 @@ class DashboardServer:
                     await _send(response, ": still here\n\n")
 
     async def _rung(self, rung: Awaitable[None]) -> bool:
-        """Whether something changed before a heartbeat is due, or the server closes."""
+        """Return whether something changed before the next heartbeat or the end of the server."""
         tasks = [asyncio.ensure_future(rung), asyncio.ensure_future(self._closing.wait())]
         try:
             await asyncio.wait(tasks, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -189,7 +189,7 @@ async def _send(response: web.StreamResponse, text: str) -> None:
 
 
 def _sent(request: web.Request, body: CachedBody, headers: dict[str, str]) -> web.Response:
-    """As little as the browser can do with: nothing if it has it, else as gzip where that is worth it."""
+    """Return the smallest response: 304 if the browser has the body, else gzip if it is worth it."""
     headers = headers | {"ETag": body.tag}
     if request.headers.get("If-None-Match") == body.tag:
         return web.Response(status=304, headers=headers)
