@@ -1,1 +1,1 @@
-"""Discovery and OpenAPI documents, made from the registry."""
+"""Discovery and OpenAPI documents, built from the registry."""

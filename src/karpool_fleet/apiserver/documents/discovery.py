@@ -1,8 +1,7 @@
-"""What the server serves, as clients ask for it: classic and aggregated discovery.
+"""Classic and aggregated discovery: which resources the server serves.
 
-Pure functions from resource types to API objects. Order is stable: groups as they were
-registered, versions by preference (GA before beta before alpha, newer before older), resources by
-registration.
+Pure functions from resource types to API objects. Order is stable: groups as they were registered, versions
+by preference (GA before beta before alpha, newer before older), resources by registration.
 """
 
 import re
@@ -36,7 +35,7 @@ def subresource_verbs(name: str) -> tuple[str, ...]:
 
 
 def version_order(version: str) -> tuple[int, int, int, str]:
-    """Sorts preferred versions first: v2, v1, v1beta2, v1alpha1, then anything else by name."""
+    """Return a sort key for preferred versions first: v2, v1, v1beta2, v1alpha1, then others by name."""
     match = _VERSION.match(version)
     if match is None:
         return (3, 0, 0, version)
@@ -127,7 +126,7 @@ def _classic_subresource(resource: ResourceType, name: str) -> Object:
 
 
 def subresource_kind(resource: ResourceType, name: str) -> tuple[str, str, str]:
-    """Group, version and kind of what a subresource exchanges."""
+    """Return group, version and kind of the body of a subresource."""
     return SUBRESOURCE_KINDS.get(name, (resource.group, resource.version, resource.kind))
 
 
@@ -135,7 +134,7 @@ def subresource_kind(resource: ResourceType, name: str) -> tuple[str, str, str]:
 
 
 def negotiate_aggregated(accept: str) -> str | None:
-    """The first aggregated version an Accept header asks for before plain JSON; None for classic."""
+    """Return the first aggregated version that an Accept header prefers over plain JSON; None for classic."""
     for offer in accept.split(","):
         media, *parameters = (part.strip() for part in offer.split(";"))
         if media != "application/json":

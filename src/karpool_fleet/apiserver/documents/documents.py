@@ -1,7 +1,7 @@
-"""Serve discovery and OpenAPI: documents made from the registry, kept until it changes.
+"""Serves discovery and OpenAPI documents, cached until the registry changes.
 
-Each document is built on first demand and carries an entity tag, so that clients that ask again
-get 304. Paths that are not documents are answered with None and left to the caller.
+Each document is built on first demand and has an entity tag, so that repeated requests get 304. For other
+paths `respond` returns None.
 """
 
 import msgspec
@@ -95,7 +95,7 @@ def _is_document(path: str) -> bool:
 
 
 def _form(path: str, accept: str) -> str:
-    """What the Accept header changes about a document: "" for plain JSON."""
+    """Return what the Accept header changes about a document: "" for plain JSON."""
     if path in ("/api", "/apis"):
         return discovery.negotiate_aggregated(accept) or ""
     if path == "/openapi/v2":

@@ -1,9 +1,8 @@
-"""OpenAPI documents of everything that is served, enough for kubectl.
+"""OpenAPI documents of all served resources, as far as kubectl needs them.
 
-Version 2 is one document (also as protobuf, see `openapi_protobuf`); version 3 is an index and one
-document per group and version. Paths name each resource's kind and the query parameters that
-kubectl looks for before it uses them (`dryRun`, `fieldValidation`, `fieldManager`); responses are
-not spelled out.
+Version 2 is one document (also as protobuf, see `openapi_protobuf`); version 3 is an index and one document
+per group and version. Paths name the kind of each resource and the query parameters that kubectl looks for
+before it uses them (`dryRun`, `fieldValidation`, `fieldManager`); responses are not described.
 """
 
 import hashlib
@@ -94,7 +93,7 @@ def v3_document(types: Sequence[ResourceType], path: str) -> Object | None:
 
 
 def _collect(resource: ResourceType, schemas: dict[str, Any]) -> None:
-    """Add the resource's definition and all it refers to."""
+    """Add the definition of the resource and all definitions that it refers to."""
     name = schema_name(resource)
     if resource.custom:
         schemas[name] = custom_schema(resource)
@@ -155,7 +154,10 @@ def _parameters(method: str) -> list[str]:
 
 
 def _patches(resource: ResourceType) -> tuple[str, ...]:
-    """kubectl sends strategic merge patches where this list has them; custom resources take none."""
+    """Return the patch types.
+
+    kubectl sends strategic merge patches if they are listed; custom resources have none.
+    """
     return _PATCHES if resource.custom else (*_PATCHES, _STRATEGIC)
 
 
@@ -208,9 +210,9 @@ _V3_ONLY = frozenset(("nullable", "anyOf", "oneOf", "not", "components"))
 
 
 def to_v2(schema: Mapping[str, Any]) -> Object:
-    """An OpenAPI v3 schema in the words of v2; what v2 cannot say is left out, as upstream."""
+    """Convert an OpenAPI v3 schema to v2; what v2 cannot express is left out, as upstream."""
     if schema.get("nullable") or schema.get("x-kubernetes-preserve-unknown-fields"):
-        # v2 would reject null, or fields it does not know; say less instead
+        # v2 would reject null, or unknown fields, so the schema is less specific
         kept = ("description", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-group-version-kind")
         loose: Object = {key: schema[key] for key in kept if key in schema}
         if schema.get("x-kubernetes-group-version-kind"):
@@ -232,7 +234,7 @@ def to_v2(schema: Mapping[str, Any]) -> Object:
 
 
 def _unwrap(schema: Object) -> Object:
-    """`allOf: [{$ref}]` is the v3 way to describe a reference; v2 tools expect the reference."""
+    """Return the reference itself: v3 wraps it in `allOf: [{$ref}]`, and v2 tools expect it bare."""
     branches = schema.get("allOf")
     if isinstance(branches, list) and len(branches) == 1 and "$ref" in branches[0]:
         rest = {key: value for key, value in schema.items() if key.startswith(("x-", "description"))}

@@ -1,7 +1,7 @@
-"""The OpenAPI v2 document as protobuf, the only form kubectl reads it in.
+"""The OpenAPI v2 document as protobuf, the only form that kubectl reads.
 
-Messages and field numbers are those of gnostic's `openapi.v2` package, as far as our document
-uses them. Values of any type travel as YAML text inside the message; JSON is YAML.
+Messages and field numbers are those of gnostic's `openapi.v2` package, as far as our document uses them.
+Values of any type are YAML text inside the message; JSON is YAML.
 """
 
 import struct
@@ -12,7 +12,7 @@ import msgspec
 
 from karpool_fleet.apiserver.objects.types import Object
 
-# What clients ask for, and how the answer is labelled: "@" is not allowed in a media type, and
+# The requested media type, and that of the answer: "@" is not allowed in a media type, and
 # Go's parser refuses it.
 ACCEPTED = (
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",

@@ -1,1 +1,1 @@
-"""Which kinds there are: built-in ones, CustomResourceDefinitions, and the registry of both."""
+"""The kinds of the server: built-in ones, CustomResourceDefinitions, and the registry of both."""

@@ -1,8 +1,8 @@
 """The resource types that every Kubernetes cluster has, with their schemas.
 
-The schemas come from a compact file of facts (see `tools/build_builtin_schemas.py`), completed by
-the tables of `builtin_defaults`. It is read on first need, and each kind is compiled when the first
-object of that kind arrives, so that starting a server costs nothing.
+The schemas come from a compact file of facts (see `tools/build_builtin_schemas.py`), completed by the tables
+of `builtin_defaults`. The file is read on first use, and each kind is compiled when its first object arrives,
+so that starting a server costs nothing.
 """
 
 import gzip
@@ -26,7 +26,7 @@ _REFERENCE = "#/components/schemas/"
 _NO_GENERATION = frozenset(
     ("Event", "ConfigMap", "Secret", "Lease", "Endpoints", "ServiceAccount", "Node", "Namespace")
 )
-# Lists that are merged by key but may repeat one: the last variable of a name wins, and a port may
+# Lists that are merged by key although a key may repeat: the last variable of a name wins, and a port may
 # be listed twice.
 _DUPLICATES = {
     "core.v1.Container": ("env", "ports"),
@@ -133,7 +133,7 @@ def _complete(short: str, schema: dict[str, Any]) -> dict[str, Any]:
             extra["default"] = defaults[field]
         if field in own:
             extra["description"] = own[field]
-        if "$ref" in child and extra:  # OpenAPI ignores what stands beside a reference
+        if "$ref" in child and extra:  # OpenAPI ignores keys next to a reference
             properties[field] = {"allOf": [{"$ref": child["$ref"]}], **child, **extra}
             del properties[field]["$ref"]
         elif extra:
@@ -177,7 +177,7 @@ def _structural(group: str, version: str, kind: str) -> StructuralSchema:
 
 
 def _optional(below: SchemaNode) -> SchemaNode:
-    """Upstream reads a missing string of a status as an empty one, so nothing in there is required."""
+    """Make every field optional: upstream reads a missing string of a status as an empty one."""
     return replace(
         below,
         required=(),

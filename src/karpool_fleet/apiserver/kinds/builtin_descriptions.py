@@ -1,4 +1,4 @@
-"""What `kubectl explain` says about built-in kinds and the fields people ask about most.
+"""Descriptions for `kubectl explain`: built-in kinds and their most used fields.
 
 By definition (as in `builtin_defaults`), then field; the field "" is the kind itself.
 """

@@ -69,7 +69,7 @@ ROWS = (
     Row("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False),
 )
 
-# Resources that can only be created: the answer to a question, never stored.
+# Resources that can only be created: the response is the answer, and nothing is stored.
 REVIEWS = (
     Row("", "v1", "Binding", "bindings"),
     Row("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", False),
@@ -80,7 +80,7 @@ REVIEWS = (
     Row("authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"),
 )
 
-# What subresources exchange, where that is not the resource itself.
+# Kinds of subresource bodies that differ from the resource itself.
 SUBRESOURCE_KINDS = {
     "scale": ("autoscaling", "v1", "Scale"),
     "binding": ("", "v1", "Binding"),

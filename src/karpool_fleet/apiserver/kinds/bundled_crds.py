@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions that embedded clusters bring along: Karpenter's, with buffers, and Karmada's.
+"""CustomResourceDefinitions of embedded clusters: Karpenter's, with capacity buffers, and Karmada's.
 
 They are written for this project from the fields of those APIs, not copies of upstream's files.
 """
@@ -39,7 +39,7 @@ def bundled_crds(names: Iterable[str] = (*KARPENTER, *KARMADA)) -> list[Object]:
 
 @cache
 def _definitions() -> dict[str, str]:
-    """Definitions by name, as JSON: the files share parts of themselves through aliases."""
+    """Return the definitions by name, as JSON text: the YAML files share parts through aliases."""
     texts: dict[str, str] = {}
     folder = resources.files("karpool_fleet.apiserver").joinpath("data", "crds")
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):

@@ -1,9 +1,9 @@
-"""One stored object, several versions of its API.
+"""Converts stored objects between the versions of their API.
 
-Versions of a custom resource differ in name only. Two built-in kinds differ in fields as well:
-events are one collection behind `v1` and `events.k8s.io/v1` (stored as the former), and autoscalers
-are stored as written and shown as asked. What `autoscaling/v1` has no field for travels in
-annotations, as upstream, so that reading and writing back loses nothing.
+Versions of a custom resource differ in name only. Two built-in kinds differ in fields as well: events are one
+collection behind `v1` and `events.k8s.io/v1` (stored as the former), and autoscalers are stored in the
+version that was written. Fields that `autoscaling/v1` lacks are kept in annotations, as upstream, so that
+reading and writing back loses nothing.
 """
 
 import json
@@ -83,7 +83,7 @@ def _is_cpu(metric: Any) -> bool:
 
 
 def _take(values: Any, wanted: Callable[[Any], bool]) -> tuple[Any, list[Any]]:
-    """The first value that is wanted, and the others."""
+    """Return the first value that is wanted, and the others."""
     items = list(values or ())
     for index, value in enumerate(items):
         if wanted(value):
@@ -130,7 +130,7 @@ def _cpu(what: str, value: Object) -> Object:
 
 
 def _parsed(text: str, kind: type) -> Any:
-    """An annotation's content; anybody may have written there."""
+    """Parse an annotation, which any client may have written."""
     try:
         value = json.loads(text) if text else None
     except (ValueError, RecursionError):

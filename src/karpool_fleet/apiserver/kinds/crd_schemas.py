@@ -1,7 +1,7 @@
-"""The rules that make an OpenAPI v3 schema structural, and so acceptable in a definition.
+"""The rules for structural OpenAPI v3 schemas, which definitions must follow.
 
-Every level says its type; what is there is separate from what is allowed there: anyOf, oneOf, allOf
-and not may only restrict values. Each finding names the place in the definition.
+Every level has a type. The structure is separate from value restrictions: anyOf, oneOf, allOf and not may
+only restrict values. Each error names the place in the definition.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ _FORBIDDEN = (
     "writeOnly",
     "xml",
 )
-# Inside anyOf, oneOf, allOf and not only conditions may stand, nothing that shapes the object.
+# Inside anyOf, oneOf, allOf and not only conditions are allowed, nothing that shapes the object.
 _SHAPING = ("type", "additionalProperties", "default", "nullable", "description", "title")
 _LIST_TYPES = ("atomic", "set", "map")
 _MAP_TYPES = ("atomic", "granular")
@@ -36,7 +36,7 @@ _SCALARS = ("string", "integer", "number", "boolean")
 
 
 def schema_errors(schema: Mapping[str, Any], path: str) -> list[FieldError]:
-    """At most FINDINGS_MAX findings."""
+    """Return at most FINDINGS_MAX errors."""
     try:
         root = read_schema(schema)
     except BadSchema as error:
@@ -138,7 +138,7 @@ def _lists(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _default(schema: Mapping[str, Any], node: SchemaNode, path: str) -> Iterator[FieldError]:
-    """A default must be what it would become: known, complete and valid."""
+    """Check that a default has no unknown field and, once completed, is valid."""
     if "default" not in schema:
         return
     holder = {"default": schema["default"]}
@@ -176,7 +176,7 @@ def _branches(
 
 
 def _may_say_type(schema: Mapping[str, Any]) -> bool:
-    """An int-or-string spells its two types out in anyOf."""
+    """Whether anyOf may have types: an int-or-string lists its two types there."""
     return bool(schema.get("x-kubernetes-int-or-string"))
 
 

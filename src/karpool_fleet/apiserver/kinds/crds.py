@@ -25,7 +25,7 @@ _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")
 _DOMAIN_MAX = 253
 VERSIONS_MAX = 64
-RULES = "RulesEvaluated"  # a condition of our own, present and False when some rules are not
+RULES = "RulesEvaluated"  # our own condition, present and False if some rules are not evaluated
 _MESSAGE_MAX = 4096
 
 
@@ -63,7 +63,7 @@ def resource_node(schema: Mapping[str, Any]) -> SchemaNode:
 
 
 def validate_crd(crd: Object, old: Object | None = None) -> list[FieldError]:
-    """What is wrong with a definition; `old` is the stored one of an update.
+    """Return the problems of a definition; `old` is the stored one of an update.
 
     The object must have passed the built-in schema of its kind, so types are as stated there.
     """
@@ -226,7 +226,7 @@ def _get(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def accept(crd: Object, now: float) -> None:
-    """Write status as the controllers upstream do once a definition is usable."""
+    """Write the status that upstream's controllers write once a definition is usable."""
     spec, names = crd["spec"], dict(crd["spec"]["names"])
     names.setdefault("singular", names["kind"].lower())
     names.setdefault("listKind", names["kind"] + "List")
@@ -250,7 +250,7 @@ def _condition(kind: str, status: str, reason: str, message: str) -> Object:
 
 
 def _set_condition(conditions: list[Object], condition: Object, now: float) -> None:
-    """Replace the condition of that type; its time moves only when its status does."""
+    """Replace the condition of that type; its transition time changes only with its status."""
     since = rfc3339(now)
     for before in conditions:
         if before.get("type") == condition["type"] and before.get("status") == condition["status"]:
@@ -260,7 +260,7 @@ def _set_condition(conditions: list[Object], condition: Object, now: float) -> N
 
 
 def _say_unsupported(crd: Object, conditions: list[Object], now: float) -> None:
-    """Rules that are not evaluated are not kept secret: `kubectl describe crd` shows them."""
+    """Report rules that are not evaluated in a condition, so that `kubectl describe crd` shows them."""
     unread = [
         f"{version['name']} {path}: {rule!r} {why}"
         for version in crd["spec"]["versions"]

@@ -1,7 +1,7 @@
-"""Serve custom resources: follow CustomResourceDefinitions as they come, change and go.
+"""Serves custom resources as CustomResourceDefinitions are created, changed and deleted.
 
-A definition is served from the write that creates it on. Deleting one deletes its
-objects first; watches on them end, and a later definition of the same name starts anew.
+A definition is served from the write that creates it on. Deleting a definition deletes its objects first;
+watches on them end, and a later definition of the same name starts anew.
 """
 
 from karpool_fleet.apiserver.kinds import crds
@@ -78,7 +78,7 @@ class CustomResources:
         self._cluster.background.schedule(("cleanup", name), lambda: self._clean_up(name))
 
     def _clean_up(self, name: str) -> None:
-        """Delete some objects of a definition that is going; let it go when there are none."""
+        """Delete some objects of a definition that is being deleted; release it when there are none."""
         resource = self._cluster.types.preferred(name)
         objects = self._cluster.store.collection(name)
         if resource is not None:

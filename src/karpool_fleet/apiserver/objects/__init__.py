@@ -1,5 +1,5 @@
-"""What objects need besides storage: identity, defaults, rules between fields, and what follows from writes.
+"""Object handling besides storage: identity, defaults, rules between fields, and effects of writes.
 
-`cluster.ServedCluster` is what every verb is given; start there. `garbage`, `namespaces`, `expiry` and
+`cluster.ServedCluster` is passed to every verb; start there. `garbage`, `namespaces`, `expiry` and
 `disruption` follow writes in the `background`.
 """

@@ -1,8 +1,7 @@
-"""Work that follows from a write but need not delay it: collecting, finalizing, recounting.
+"""Work that follows from a write and need not delay it: collecting, finalizing, recounting.
 
-Jobs run in the order they were scheduled, each at most once at a time; scheduling
-a waiting job again changes nothing. A task exists only while there is work, so an
-idle server has nothing to stop.
+Jobs run in the order in which they were scheduled, each at most once at a time; scheduling a queued job again
+changes nothing. A task exists only while there is work, so an idle server has nothing to stop.
 """
 
 import asyncio

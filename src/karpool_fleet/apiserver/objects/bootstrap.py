@@ -1,4 +1,4 @@
-"""The objects every cluster is born with: namespaces, and the two priority classes of the system."""
+"""The objects of every new cluster: namespaces, and the two priority classes of the system."""
 
 from karpool.model.kubernetes.priority import SYSTEM_CLASSES
 from karpool_fleet.apiserver.objects.cluster import ServedCluster

@@ -1,7 +1,7 @@
-"""What every verb needs: the objects, the types, the time, identities and the hooks.
+"""The state that every verb uses: objects, types, time, identities and hooks.
 
-Admission hooks run on each write before it is stored, in order; raising a
-`StatusError` refuses it, changing the new object in place amends it.
+Admission hooks run on each write before it is stored, in order. A hook refuses the write by raising a
+`StatusError`, and may change the new object in place.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class ServedCluster:
         self.background = Background()
         self.budgets = DisruptionBudgets(self)
         self._second, self._written = -1, ""
-        self.bookmark_seconds = 60.0  # on a watch on which nothing happens
+        self.bookmark_seconds = 60.0  # interval on an idle watch
         self.track_fields = False  # metadata.managedFields for objects that were never applied
 
     def now(self) -> str:

@@ -1,8 +1,7 @@
-"""Values that the server works out: those a schema cannot state because they depend on the cluster.
+"""Defaults that depend on the cluster, which a schema cannot state.
 
-Constants are in `builtin_defaults`, with the schemas. Here: a pod's class of service,
-priority and first status, addresses and ports of services, selectors of jobs, and
-what a namespace is born with.
+Constants are in `builtin_defaults`, with the schemas. Here: a pod's QoS class, priority and first status,
+addresses and ports of services, selectors of jobs, and the first state of a namespace.
 """
 
 from collections.abc import Callable
@@ -27,7 +26,7 @@ def on_create(cluster: ServedCluster, resource: ResourceType, obj: Object, uid: 
 
 
 def on_update(resource: ResourceType, new: Object, old: Object) -> None:
-    """Put back what the server chose and the client left out."""
+    """Restore what the server chose and the client left out."""
     match resource.group_resource:
         case "services":
             fields: tuple[str, ...] = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
@@ -108,7 +107,7 @@ def _priority(cluster: ServedCluster, resource: ResourceType, obj: Object, spec:
 
 
 def _tolerations(spec: Object) -> None:
-    """Pods leave a node that is not ready or unreachable after five minutes, unless they say otherwise."""
+    """Add the default tolerations: pods leave a not-ready or unreachable node after five minutes."""
     tolerations = spec.get("tolerations") or []
     if not isinstance(tolerations, list):
         return
@@ -138,7 +137,7 @@ def _service(cluster: ServedCluster, resource: ResourceType, obj: Object, uid: s
         return
     number = cluster.store.version
     if not spec.get("clusterIP"):
-        # 10.96.0.0/12 has a million addresses; versions are given out once.
+        # 10.96.0.0/12 has a million addresses; resource versions are unique.
         spec["clusterIP"] = f"10.{96 + (number >> 16) % 16}.{(number >> 8) % 256}.{number % 256}"
     spec.setdefault("clusterIPs", [spec["clusterIP"]])
     spec.setdefault("ipFamilies", ["IPv4"])

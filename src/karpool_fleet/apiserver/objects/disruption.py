@@ -1,8 +1,8 @@
-"""Keep the status of PodDisruptionBudgets true to the pods they select.
+"""Keeps the status of PodDisruptionBudgets current.
 
-The arithmetic is `model.disruption.allowance`; here it is found out, change by
-change, which budgets a write concerns, and those are recounted. Percentages are of the
-replicas the pods' controllers ask for; a pod without one counts itself.
+`model.disruption.allowance` has the arithmetic. This module finds the budgets that a write concerns and
+recounts them. Percentages are of the replicas that the pods' controllers ask for; a pod without a controller
+counts itself.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,12 +30,12 @@ BUDGETS = "poddisruptionbudgets.policy"
 _CONTROLLERS = frozenset(
     {"deployments.apps", "replicasets.apps", "statefulsets.apps", "replicationcontrollers"}
 )
-_DISRUPTED_SECONDS = 120.0  # an eviction whose pod is still there after this did not happen
+_DISRUPTED_SECONDS = 120.0  # an eviction whose pod still exists after this did not happen
 _ACTIVE = ("Running", "Pending", "Unknown", "")
 
 
 class _Members:
-    """The pods one budget selects, kept up to date change by change."""
+    """The pods that one budget selects, updated change by change."""
 
     def __init__(self, cluster: "ServedCluster", budget: StoredObject) -> None:
         self.asked = _spec(budget).selector
@@ -47,7 +47,7 @@ class _Members:
         return self._selector is not None and self._selector.matches(pod.labels)
 
     def follow(self, event: StoredEvent) -> bool:
-        """Take in a change of a pod; whether it concerns this budget."""
+        """Apply a change of a pod; return whether it concerns this budget."""
         pod = event.record
         if event.type != "DELETED" and self.selects(pod):
             self.pods[pod.name] = pod
@@ -79,7 +79,7 @@ class DisruptionBudgets:
         return [budget for budget in budgets if budget is not None]
 
     def refresh(self, budget: StoredObject) -> StoredObject:
-        """Recount a budget now; the record with its present status. O(pods it selects)."""
+        """Recount a budget now; return the record with its current status. O(pods it selects)."""
         obj = budget.object()
         members = self._members[budget.namespace][budget.name]
         status = _counted(self._cluster, members.pods, _spec(budget), obj)
@@ -125,7 +125,7 @@ _NO_MEMBERS: dict[str, _Members] = {}
 
 
 def _spec(budget: StoredObject) -> PodDisruptionBudgetSpec:
-    """What a stored budget asks for; one that cannot be read selects no pods."""
+    """Return the spec of a stored budget; one that cannot be read selects no pods."""
     try:
         return msgspec.json.decode(budget.data, type=PodDisruptionBudget).spec
     except msgspec.DecodeError:
@@ -133,7 +133,7 @@ def _spec(budget: StoredObject) -> PodDisruptionBudgetSpec:
 
 
 def _compile(selector: LabelSelector | None) -> LabelMatcher | None:
-    """None, which selects no pods, when the selector is absent or unusable."""
+    """Compile a selector; None, which selects no pods, if it is absent or unusable."""
     try:
         return selector.compile() if selector is not None else None
     except Invalid:
@@ -171,7 +171,7 @@ def _counts(pod: StoredObject) -> bool:
 
 
 def _still_disrupted(cluster: "ServedCluster", before: Object, pods: dict[str, StoredObject]) -> Object:
-    """Evictions that have been allowed and not yet seen in the pod."""
+    """Return evictions that were allowed and are not visible in the pod yet."""
     kept: Object = {}
     for name, since in before.items():
         pod = pods.get(name)
@@ -187,7 +187,7 @@ def _still_disrupted(cluster: "ServedCluster", before: Object, pods: dict[str, S
 
 
 def _replicas(cluster: "ServedCluster", pods: list[StoredObject]) -> int:
-    """The replicas that the controllers of these pods ask for; pods without one count themselves."""
+    """Return the replicas that the controllers of these pods ask for; pods without one count themselves."""
     asked: dict[str, int] = {}
     alone = 0
     for pod in pods:
@@ -201,7 +201,7 @@ def _replicas(cluster: "ServedCluster", pods: list[StoredObject]) -> int:
 
 
 def _top_controller(cluster: "ServedCluster", record: StoredObject) -> StoredObject | None:
-    """The outermost workload above a pod: its Deployment rather than its ReplicaSet."""
+    """Return the topmost workload of a pod: its Deployment rather than its ReplicaSet."""
     controller = None
     for _ in range(4):
         above = (cluster.store.by_uid(uid) for uid in record.owners)

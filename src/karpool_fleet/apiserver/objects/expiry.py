@@ -1,7 +1,7 @@
-"""Events do not stay: each goes an hour after its last write, as in every cluster.
+"""Deletes events an hour after their last write, as in every cluster.
 
-Writes arrive in the order of their time, so the oldest are at the front of a queue
-and expiring costs nothing until something is due.
+Writes arrive in order of time, so the oldest are at the front of a queue and expiring costs nothing until
+something is due.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ class Expiry:
         cluster.store.listeners.append(self._on_change)
 
     def resume(self) -> None:
-        """Count the hour of restored events from now."""
+        """Start the hour of restored events now."""
         for kind in sorted(_EXPIRING):
             for record in self._cluster.store.collection(kind).records():
                 self._queue.append((self._cluster.clock.monotonic() + LIFETIME_SECONDS, record))
@@ -41,6 +41,6 @@ class Expiry:
             if not self._queue or self._queue[0][0] > now:
                 return
             _, record = self._queue.popleft()
-            if record.collection.get(*record.key) is record:  # not written since
+            if record.collection.get(*record.key) is record:  # not written again
                 self._cluster.store.remove(record)
         self._cluster.background.schedule(("expire",), self._expire)

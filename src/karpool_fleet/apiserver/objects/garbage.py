@@ -1,9 +1,8 @@
-"""Collect what its owners have left behind.
+"""The garbage collector: deletes objects whose owners are gone.
 
-An object goes when every owner it names has gone. The policy of an owner's own
-deletion is kept in its finalizers: `foregroundDeletion` makes it wait for the
-dependents that block it, `orphan` makes them forget it. Work follows from changes
-through the owner index; nothing is scanned.
+An object is deleted when every owner it names is gone. The propagation policy of an owner's deletion is kept
+in its finalizers: `foregroundDeletion` makes the owner wait for blocking dependents, and `orphan` removes it
+from its dependents. The owner index finds the work after each change; nothing is scanned.
 """
 
 from collections.abc import Callable
@@ -26,7 +25,7 @@ class Garbage:
         cluster.store.listeners.append(self._on_change)
 
     def resume(self) -> None:
-        """Take up the work that a restored store implies."""
+        """Continue the work that a restored store implies."""
         for collection in self._store.collections():
             for record in collection.records():
                 if record.deleting:
@@ -57,7 +56,7 @@ class Garbage:
         self._cluster.background.schedule((work.__name__, uid), lambda: work(uid))
 
     def _carry_out(self, uid: str) -> None:
-        """Do what the finalizers of an object that is being deleted ask for."""
+        """Execute the finalizers of an object that is being deleted."""
         record = self._store.by_uid(uid)
         if record is None or not record.deleting:
             return
@@ -75,7 +74,7 @@ class Garbage:
                     self._schedule(self._reconsider, dependent.uid)
 
     def _reconsider(self, uid: str) -> None:
-        """Delete an object whose owners have all gone or wait for it to go."""
+        """Delete an object if all its owners are gone or wait for its deletion."""
         record = self._store.by_uid(uid)
         if record is None or record.deleting or not record.owners:
             return
@@ -99,7 +98,7 @@ class Garbage:
             self._delete(record, obj, foreground=bool(waiting) and has_dependents)
 
     def _owner(self, dependent: StoredObject, uid: str) -> StoredObject | None:
-        """An owner lives in the dependent's namespace or in none; any other is as good as absent."""
+        """Return an owner; one in another namespace counts as absent."""
         owner = self._store.by_uid(uid)
         if owner is not None and owner.namespace and owner.namespace != dependent.namespace:
             return None
@@ -109,7 +108,7 @@ class Garbage:
         owner = self._owner(dependent, reference["uid"])
         if owner is None:
             group = reference["apiVersion"].rpartition("/")[0]
-            # An owner of a kind that is not served here cannot be known to be absent.
+            # An owner of a kind that is not served here is not known to be absent.
             is_served = self._cluster.types.of_kind(group, reference["kind"]) is not None
             return "gone" if is_served else "solid"
         if owner.deleting and FOREGROUND in (owner.object()["metadata"].get("finalizers") or ()):

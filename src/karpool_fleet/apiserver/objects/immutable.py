@@ -1,4 +1,4 @@
-"""Which fields of built-in resources cannot change once they are set."""
+"""Immutable fields of built-in resources."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _SAME = "field is immutable"
 
 
 def errors(resource: ResourceType, subresource: str, new: Object, old: Object) -> list[FieldError]:
-    """What an update through `subresource` ("" for the object itself) must not have changed."""
+    """Return forbidden changes of an update through `subresource` ("" for the object itself)."""
     if subresource not in ("", "scale"):
         return _finalizer_errors(new["metadata"], old["metadata"])
     changed = [
@@ -70,7 +70,7 @@ def _gate_errors(new: Object, old: Object) -> list[FieldError]:
 
 
 def _frozen_pod(pod: Object, gated: bool) -> Object:
-    """The part of a pod spec that must stay as it is."""
+    """Return the immutable part of a pod spec."""
     spec = dict(pod.get("spec") or {})
     for field in _POD_MUTABLE + (_GATED_MUTABLE if gated else ()):
         spec.pop(field, None)

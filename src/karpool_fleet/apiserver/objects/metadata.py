@@ -1,7 +1,7 @@
-"""Object metadata: identity on the way in, what the server owns, and what is valid.
+"""Object metadata: identity of a new object, fields owned by the server, and validation.
 
-The server alone writes uid, resourceVersion, generation, creationTimestamp and the
-deletion fields; what a client sends there is a precondition or is put back.
+Only the server writes uid, resourceVersion, generation, creationTimestamp and the deletion fields; what a
+client sends there is a precondition or is restored.
 """
 
 import re
@@ -50,7 +50,7 @@ _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSe
 
 
 def metadata_of(obj: Object) -> dict[str, Any]:
-    """The metadata, created when absent; raises 400 when it or a member of it has the wrong type."""
+    """Return the metadata, created when absent; raises 400 when it or a member has the wrong type."""
     metadata = obj.get("metadata")
     if metadata is None:
         metadata = obj["metadata"] = {}
@@ -79,7 +79,7 @@ _TYPES: tuple[tuple[str, type], ...] = (
 
 
 def identify(resource: ResourceType, obj: Object, namespace: str, name: str = "") -> dict[str, Any]:
-    """Check that a body is of this resource and place; fill in what it leaves out."""
+    """Check that a body fits the resource and path; fill in what it leaves out."""
     kind, api_version = obj.get("kind"), obj.get("apiVersion")
     if kind and kind != resource.kind:
         raise bad_request(f"kind: {kind!r} was sent where {resource.kind!r} is expected")
@@ -101,7 +101,7 @@ def identify(resource: ResourceType, obj: Object, namespace: str, name: str = ""
 
 
 def stamp_new(metadata: dict[str, Any], *, name: str, uid: str, now: str, generation: bool) -> dict[str, Any]:
-    """The metadata of an object about to be born, what the server owns being its own."""
+    """Return the metadata of a new object, with the fields that the server owns."""
     stamped: dict[str, Any] = {"name": name}
     if generate := metadata.get("generateName"):
         stamped["generateName"] = generate
@@ -117,7 +117,7 @@ def stamp_new(metadata: dict[str, Any], *, name: str, uid: str, now: str, genera
 
 
 def carry_over(resource: ResourceType, old: Object, new: Object) -> None:
-    """Keep on an update what only the server writes; check what the client expects of it."""
+    """Keep server-owned fields on an update; check the client's preconditions."""
     before, after = old["metadata"], new["metadata"]
     expected = after.get("resourceVersion")
     if expected and expected != before["resourceVersion"]:
@@ -144,7 +144,7 @@ def carry_over(resource: ResourceType, old: Object, new: Object) -> None:
     for field in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
         if field in after and not after[field]:
             del after[field]
-    if "managedFields" in before:  # most clients leave out what they do not know
+    if "managedFields" in before:  # most clients leave it out
         after.setdefault("managedFields", before["managedFields"])
 
 

@@ -1,7 +1,7 @@
-"""Namespaces: the ones that cannot go, and how any other goes away.
+"""Namespaces: which are protected, and how others are deleted.
 
-Deleting a namespace marks it Terminating, deletes its contents, and removes it
-when the last object in it has gone. Creates in it are refused meanwhile.
+Deleting a namespace marks it Terminating, deletes its contents, and removes it when its last object is gone.
+Creates in it are refused meanwhile.
 """
 
 from karpool_fleet.apiserver.objects.cluster import Operation, ServedCluster
@@ -15,11 +15,11 @@ from karpool_fleet.apiserver.verbs.deletion import DeleteOptions, delete
 IMMORTAL = frozenset({"default", "kube-public", "kube-system"})
 FINALIZER = "kubernetes"
 _NAMESPACES = "namespaces"
-_AT_ONCE = 200  # deletions per job, so that a full namespace does not hold up the loop
+_AT_ONCE = 200  # deletions per job, so that a full namespace does not block the loop
 
 
 class Namespaces:
-    """Listens to the store; carries out the deletion of namespaces."""
+    """Listens to the store and executes the deletion of namespaces."""
 
     def __init__(self, cluster: ServedCluster) -> None:
         self._cluster = cluster
@@ -29,7 +29,7 @@ class Namespaces:
         cluster.admission.append(_keep_immortal)
 
     def resume(self) -> None:
-        """Take up the deletions of a restored store."""
+        """Continue the deletions of a restored store."""
         for record in self._namespaces.records():
             if record.deleting:
                 self._begin(record.name)
@@ -52,7 +52,7 @@ class Namespaces:
         self._cluster.background.schedule(("finish", name), lambda: self._finish(name))
 
     def _empty(self, name: str) -> None:
-        """Delete some of what is in a namespace; come back for the rest."""
+        """Delete some objects of a namespace and schedule the rest."""
         budget = _AT_ONCE
         for record in self._contents(name):
             resource = self._cluster.types.preferred(record.collection.group_resource)
@@ -73,7 +73,7 @@ class Namespaces:
         ]
 
     def _finish(self, name: str) -> None:
-        """Let go of a namespace that is empty."""
+        """Remove an empty namespace."""
         record = self._namespaces.get("", name)
         resource = self._cluster.types.preferred(_NAMESPACES)
         if record is None or resource is None or not record.deleting:

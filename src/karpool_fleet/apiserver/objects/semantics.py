@@ -1,4 +1,4 @@
-"""What built-in objects must fulfil beyond their schema: fields that have to agree with each other."""
+"""Validation of built-in objects beyond their schema: fields that must agree with each other."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from karpool_fleet.apiserver.objects.types import FieldError, Object, ResourceTy
 
 
 def errors(resource: ResourceType, obj: Object, old: Object | None) -> list[FieldError]:
-    """Called for objects that passed their schema."""
+    """Return the problems of an object that has passed its schema."""
     check = _CHECKS.get(resource.group_resource)
     return check(obj, old) if check is not None else []
 
@@ -86,7 +86,7 @@ def _pod_spec(spec: Object, path: str) -> Iterator[FieldError]:
 
 
 def _amounts(resources: Object, path: str) -> Iterator[FieldError]:
-    """Nothing negative, and no request beyond its limit."""
+    """Refuse negative amounts, and requests above their limit."""
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     for field, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():

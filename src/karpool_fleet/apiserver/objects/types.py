@@ -1,7 +1,7 @@
-"""What a resource type is to the server: its names, scope, schema and columns.
+"""Resource types of the server: names, scope, schema and columns.
 
-Built-in types and CustomResourceDefinitions end up as the same `ResourceType`,
-so that CRUD, discovery, printing and OpenAPI treat them alike.
+Built-in types and CustomResourceDefinitions become the same `ResourceType`, so that CRUD, discovery, printing
+and OpenAPI treat them alike.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class FieldError:
     field: str  # "spec.template.spec.containers[0].name"
     value: object
     reason: str  # FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueTypeInvalid...
-    detail: str  # our words
+    detail: str  # in our own words
 
 
 class Schema(Protocol):
@@ -29,7 +29,7 @@ class Schema(Protocol):
 
     @property
     def root(self) -> "SchemaNode":
-        """What it was compiled from."""
+        """The tree from which it was compiled."""
 
     def prune(self, obj: Object) -> list[str]:
         """Drop unknown fields in place; return their paths (for fieldValidation=Warn/Strict)."""
@@ -38,7 +38,7 @@ class Schema(Protocol):
         """Fill defaults in place."""
 
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
-        """`old` is the stored object an update replaces; rules about changes compare with it."""
+        """Validate an object; transition rules compare it with `old`, the stored object of an update."""
 
     def openapi(self) -> Mapping[str, Any]:
         """The schema as OpenAPI v3 (x-kubernetes-* extensions included)."""

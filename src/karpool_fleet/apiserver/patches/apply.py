@@ -1,9 +1,8 @@
-"""Server-side apply: a manager says which fields it wants, the server keeps track of who wants what.
+"""Server-side apply: a manager applies fields, and the server tracks the owner of every field.
 
-Applied values win over values nobody else manages; changing a field of another
-manager is a conflict unless forced, and agreeing on a value means sharing the
-field. What a manager applied before, applies no longer and nobody else manages is
-removed. Applying the same again returns the live object itself.
+Applied values replace values that no other manager owns. Changing a field of another manager is a conflict
+unless forced; an equal value shares the field. A field that a manager no longer applies is removed if no
+other manager owns it. Applying the same again returns the live object itself.
 """
 
 from collections.abc import Sequence
@@ -43,7 +42,7 @@ MAX_CAUSES = 100  # of a conflict that spans a whole object; the rest is counted
 
 @dataclass(frozen=True, slots=True)
 class FieldConflict:
-    """One field that another manager holds with another value."""
+    """A field that another manager owns with another value."""
 
     entry: ManagedFieldsEntry
     field: str
@@ -84,10 +83,10 @@ def apply(
     now: str,
     subresource: str = "",
 ) -> Object:
-    """The live object with `applied` put into it and its managedFields kept.
+    """Return the live object with `applied` merged into it and its managedFields updated.
 
-    Returns `live` itself when nothing changes. Raises ApplyConflict, or PatchError
-    for an applied object that cannot be used. The result shares nothing with `applied`.
+    Returns `live` itself when nothing changes. Raises ApplyConflict, or PatchError for an applied object that
+    cannot be used. The result shares nothing with `applied`.
     """
     root = field_types(schema)
     desired = _checked(applied, root)
@@ -111,7 +110,7 @@ def apply(
         if same(live, merged):
             return live
         if last is not None and not difference.changed and not difference.removed:
-            mine = replace(mine, time=last.time)  # only an order changed, or what nobody owns
+            mine = replace(mine, time=last.time)  # only an order changed, or fields without owner
     store(merged, fold_ancient([*others_after, mine]))
     return merged
 
@@ -123,7 +122,7 @@ def _is_same_claim(last: ManagedFieldsEntry | None, mine: ManagedFieldsEntry) ->
 
 
 def _checked(applied: Object, root: FieldType) -> Object:
-    """A private copy without nulls, which generated manifests are full of and which want nothing."""
+    """Return a copy without nulls, which are frequent in generated manifests and have no meaning."""
     if (applied.get("metadata") or {}).get("managedFields"):
         raise PatchError(
             "BadRequest", "metadata.managedFields: must not be set in an applied object; remove the field"
@@ -187,7 +186,7 @@ def _merge_map(live: Object, wanted: Object, kind: FieldType) -> Object:
 
 
 def _merge_lists(live: list[Any], wanted: list[Any], kind: FieldType) -> list[Any]:
-    """Applied items in their order; live items that are not applied stay where they stood."""
+    """Return applied items in their order; live items that are not applied keep their place."""
     live_keys = [item_key(item, kind) for item in live]
     position = {key: index for index, key in reversed(list(enumerate(live_keys)))}
     wanted_keys = {item_key(item, kind) for item in wanted}
@@ -239,7 +238,7 @@ def _remove_members(value: Object, abandoned: FieldSet, kept: FieldSet, kind: Fi
 
 
 def _remove_below(value: Any, abandoned: FieldSet, kept: FieldSet, kind: FieldType) -> bool:
-    """Remove abandoned fields below a value; whether anything is left of it."""
+    """Remove abandoned fields below a value; return whether anything is left of it."""
     if isinstance(value, dict):
         _remove_members(value, abandoned, kept, kind)
     elif isinstance(value, list):

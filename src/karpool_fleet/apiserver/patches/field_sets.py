@@ -16,7 +16,7 @@ from karpool_fleet.apiserver.schema.field_types import METADATA, FieldType
 
 FieldSet = dict[str, Any]
 
-# Who wrote these says nothing about who wants them: the server does, or they are the identity.
+# These have no owner: the server writes them, or they are the identity.
 _IDENTITY = frozenset({"apiVersion", "kind", "metadata"})
 _SERVER_METADATA = frozenset(
     {
@@ -173,7 +173,7 @@ def _compare_maps(old: Mapping[str, Any], new: Mapping[str, Any], kind: FieldTyp
 
 
 def _compare_lists(old: list[Any], new: list[Any], kind: FieldType) -> Difference:
-    """Items by key or value; their order belongs to nobody."""
+    """Compare items by key or value; their order has no owner."""
     result = Difference()
     before = {item_key(item, kind): item for item in old}
     after = {item_key(item, kind): item for item in new}

@@ -31,14 +31,14 @@ class PatchError(Exception):
 
 
 class PatchTestFailed(PatchError):
-    """A `test` operation found another value than the one it names."""
+    """A `test` operation found a value other than the expected one."""
 
     def __init__(self, message: str) -> None:
         super().__init__("Invalid", message)
 
 
 def json_patch(doc: Any, ops: object) -> Any:
-    """The document after all operations; raises PatchError and leaves `doc` as it was."""
+    """Return the document after all operations. Raises PatchError; `doc` is not changed."""
     if not isinstance(ops, list):
         raise PatchError("BadRequest", "a JSON patch must be a list of operations")
     if len(ops) > MAX_OPERATIONS:
@@ -57,7 +57,7 @@ def json_patch(doc: Any, ops: object) -> Any:
 
 
 class _Misfit(Exception):
-    """A pointer that does not lead anywhere in this document."""
+    """A pointer that does not exist in this document."""
 
 
 class _Run:
@@ -197,7 +197,7 @@ def _find(doc: Any, path: Sequence[str]) -> Any:
 
 
 def _existing(parent: Any, part: str) -> Any:
-    """The key or index of a member that is there."""
+    """Return the key or index of an existing member."""
     if isinstance(parent, dict):
         if part not in parent:
             raise _Misfit(f"there is no member {part[:100]!r}")

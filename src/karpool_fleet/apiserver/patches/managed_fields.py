@@ -1,10 +1,9 @@
-"""Who manages which field: the entries of `metadata.managedFields`.
+"""The owners of fields: the entries of `metadata.managedFields`.
 
-`track_update` keeps them true for plain writes (create, update, the patches): what a
-write changed belongs to its manager, what it removed to nobody. Entries that did not
-change keep their time. A client may rewrite the list itself, as kubectl does when it
-turns client-side into server-side apply; `[{}]` resets it, while an empty list means
-a client that does not know the field, and leaves it alone.
+`track_update` maintains them for plain writes (create, update, patches): a changed field belongs to its
+writer, a removed field to no manager. Entries that did not change keep their time. A client may rewrite the
+list itself, as kubectl does when it turns client-side into server-side apply; `[{}]` resets the list, while
+an empty list comes from a client that does not know the field and changes nothing.
 """
 
 from collections.abc import Iterable
@@ -41,7 +40,7 @@ class ManagedFieldsEntry:
     subresource: str = ""
 
     def is_by(self, manager: str, operation: str, api_version: str, subresource: str) -> bool:
-        """Whether a write of this kind goes into this entry; an applier keeps its entry over versions."""
+        """Whether a write of this kind goes into this entry; an applier keeps its entry across versions."""
         return (
             self.manager == manager
             and self.operation == operation
@@ -152,7 +151,7 @@ def track_update(
 
 
 def _entries_before(old: Object | None, given: Any, subresource: str) -> list[ManagedFieldsEntry]:
-    """What the write started from: the list it sent, if it may send one, else the stored one."""
+    """Return the entries before the write: the list that it sent, if allowed, else the stored one."""
     if subresource or not given or (old and given == old["metadata"].get("managedFields")):
         return entries_of(old)
     if given == [{}]:

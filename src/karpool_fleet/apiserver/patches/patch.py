@@ -1,8 +1,8 @@
-"""The ways to change an object by sending only the difference.
+"""Patches that send only the difference.
 
-`json_patch` (RFC 6902), `merge_patch` (RFC 7386) and `strategic_merge`; server-side
-apply is in `apply`. None of them changes its input, and what they return shares
-nothing with it. All raise `PatchError`, whose `status_reason` names the Status.
+`json_patch` (RFC 6902), `merge_patch` (RFC 7386) and `strategic_merge`; server-side apply is in `apply`. None
+of them changes its input, and the result shares nothing with it. All raise `PatchError`, whose
+`status_reason` names the Status.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from karpool_fleet.apiserver.patches.values import copied
 __all__ = ["PatchError", "PatchTestFailed", "json_patch", "merge_patch", "strategic_merge"]
 
 
-_SET = object()  # stands for "not removed": a null in the object itself stays
+_SET = object()  # means "not removed": a null in the object itself stays
 
 
 def merge_patch(doc: Any, patch: Any) -> Any:

@@ -1,10 +1,9 @@
-"""Strategic merge patch: a merge patch that knows lists.
+"""Strategic merge patch: a merge patch with rules for lists.
 
-Lists with merge keys are merged item by item, lists of distinct scalars are united,
-all others are replaced. The directives `$patch`, `$retainKeys`,
-`$deleteFromPrimitiveList/<field>` and `$setElementOrder/<field>` are understood;
-none of them is left in the result. Order follows Kubernetes: items the patch names
-come in its order, the others keep theirs, and new items come first.
+Lists with merge keys are merged item by item, lists of distinct scalars are united, and all others are
+replaced. The directives `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/<field>` and
+`$setElementOrder/<field>` are supported; none of them is left in the result. Order follows Kubernetes: items
+that the patch names come in its order, the others keep theirs, and new items come first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,7 +80,7 @@ def _retained(current: Mapping[str, Any], patch: Mapping[str, Any], path: str) -
 
 
 def _fields_to_merge(patch: Mapping[str, Any]) -> Iterable[str]:
-    """Ordinary fields, and those that only a list directive names; each once."""
+    """Return ordinary fields, and fields that only a list directive names, without duplicates."""
     names: dict[str, None] = {}
     for name in patch:
         if name.startswith(_ORDER) or name.startswith(_DELETE):
@@ -96,7 +95,7 @@ def _is_directive(name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value taken from the patch as it is, without directives and without nulls in maps."""
+    """Return a value of the patch without directives and without nulls in maps."""
     if isinstance(value, dict):
         return _plain_map(value)
     if isinstance(value, list):
@@ -111,7 +110,7 @@ def _plain_map(patch: Mapping[str, Any]) -> Object:
 
 
 class _ListEdit:
-    """Everything one patch says about one list."""
+    """The changes of one patch to one list."""
 
     def __init__(self, patch: Mapping[str, Any], name: str, path: str) -> None:
         self.path = path
@@ -203,7 +202,7 @@ class _KeyedItems:
         return position
 
     def find(self, wanted: Any) -> int:
-        """The first matching position, or -1."""
+        """Return the first matching position, or -1."""
         return next(iter(self._matches(wanted)), -1)
 
     def delete_all(self, wanted: Object) -> None:

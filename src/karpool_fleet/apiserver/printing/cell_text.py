@@ -1,4 +1,4 @@
-"""Words for ages, selectors and lists, as tables show them."""
+"""Texts of ages, selectors and lists in tables."""
 
 from typing import Any
 
@@ -10,7 +10,10 @@ UNKNOWN = "<unknown>"
 
 
 def duration(seconds: float) -> str:
-    """Two units at most: 45s, 3m20s, 5h12m, 2d3h, 40d, 1y20d. Slightly negative counts as 0s."""
+    """Format a duration with two units at most: 45s, 3m20s, 5h12m, 2d3h, 40d, 1y20d.
+
+    A slightly negative duration is 0s.
+    """
     total = int(seconds)
     if total < -1:
         return "<invalid>"
@@ -90,5 +93,5 @@ def joined(values: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A field that may be missing."""
+    """Format a field that may be missing."""
     return NONE if value is None or value == "" else str(value)

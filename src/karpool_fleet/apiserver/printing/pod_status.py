@@ -1,7 +1,6 @@
-"""The one word that says how a pod is, and the rest of its table row.
+"""The STATUS word of a pod, and the rest of its table row.
 
-The word is the phase, replaced by the most telling state of its containers, as in every
-`kubectl get pods` since the beginning.
+The word is the phase, replaced by the most informative state of its containers, as in `kubectl get pods`.
 """
 
 from typing import Any
@@ -58,7 +57,7 @@ def _gated(status: Object) -> bool:
 
 
 def _init_state(spec: Object, status: Object, sidecars: set[Any]) -> tuple[str, int, int, str]:
-    """What keeps initialisation from being over ("" when nothing does), ready sidecars, restarts."""
+    """Return what blocks initialisation ("" if nothing does), ready sidecars, restarts, and the last one."""
     inits = spec.get("initContainers") or ()
     ready = restarts = 0
     last = ""

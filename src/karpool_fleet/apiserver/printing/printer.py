@@ -1,7 +1,7 @@
-"""What a printer is: column definitions and the function that fills them.
+"""The printer interface: column definitions and the function that fills them.
 
-Printers leave out the name, which tables begin with unless `named` is false. Columns of priority 1
-are shown by `-o wide` only.
+Printers leave out the name, which is the first column unless `named` is false. Columns of priority 1 appear
+only with `-o wide`.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
-"""Server-side printing: lists as tables with the columns people know.
+"""Server-side printing: lists as tables with kubectl's usual columns.
 
-`table` works for every resource: built-in kinds have their own columns (`*_columns`), custom ones
-those of their definition, all others name and age. A row that cannot be printed shows its name and
-`<unknown>`; it never spoils the table.
+`table` works for every resource: built-in kinds have their own columns (`*_columns`), custom ones those of
+their definition, all others name and age. A row that cannot be printed shows its name and `<unknown>`; the
+other rows are not affected.
 """
 
 from collections.abc import Callable, Sequence
@@ -125,7 +125,7 @@ def _reader(column: PrinterColumn) -> Callable[[Object, float], Cell]:
 
 
 def _cell(kind: str, found: list[Any], now: float) -> Cell:
-    """One value in the column's type, or nothing where it does not have that type."""
+    """Return one value in the type of the column, or an empty cell if it has another type."""
     value = found[0]
     match kind:
         case "integer":

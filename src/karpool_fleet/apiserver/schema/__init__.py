@@ -1,1 +1,1 @@
-"""Structural schemas: read, compiled into closures, applied to objects; patterns and rules."""
+"""Structural schemas: read, compiled into closures and applied to objects; formats and CEL rules."""

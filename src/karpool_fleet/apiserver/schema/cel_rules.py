@@ -1,6 +1,6 @@
-"""The validation rules of CustomResourceDefinitions (`x-kubernetes-validations`).
+"""Validation rules of CustomResourceDefinitions (`x-kubernetes-validations`).
 
-A rule is compiled once, over `self` and `oldSelf`. A rule that needs what is not supported raises
+A rule is compiled once, over `self` and `oldSelf`. A rule that needs an unsupported feature raises
 CelCompileError, so that it can be listed; an error inside a rule refuses the object, as upstream.
 """
 
@@ -27,7 +27,7 @@ class Rule:
     _message_program: CelProgram | None
 
     def broken(self, value: Any, old: Any = None) -> str | None:
-        """Why `value` breaks the rule, or None."""
+        """Return why `value` breaks the rule, or None."""
         variables = {"self": value, "oldSelf": old}
         try:
             if self._program.evaluate(variables) is True:
@@ -74,7 +74,7 @@ def compile_rule(entry: Mapping[str, Any]) -> Rule:
 
 
 def unescape_field(name: str) -> str:
-    """Property names that are no CEL identifiers are written with escapes (`__dash__`)."""
+    """Return the property name of an escaped CEL identifier (`__dash__`)."""
     if "__" not in name:
         return name
     for escape, text in (("__dot__", "."), ("__dash__", "-"), ("__slash__", "/"), ("__underscores__", "__")):

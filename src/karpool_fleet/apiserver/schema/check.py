@@ -1,8 +1,7 @@
-"""Compile a schema into a yes-or-no check that builds nothing.
+"""Compiles a schema into a fast yes-or-no check.
 
-Leaves without further conditions are compared by exact type inside the loop of their parent, so
-that the usual field costs one look-up and one comparison. The check agrees with
-`violations.fits` on every value; it may only say no where that finds a reason.
+Leaves without further conditions are compared by exact type inside the loop of their parent, so that a usual
+field costs one look-up and one comparison. The check agrees with `violations.fits` on every value.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ _EXACT = {"string": str, "boolean": bool, "object": dict, "array": list}
 
 
 def compile_check(node: SchemaNode) -> Check | None:
-    """None when every value is acceptable."""
+    """Return a check, or None if every value is acceptable."""
     check = _compile(node)
     if check is None or not node.nullable:
         return check
@@ -30,7 +29,7 @@ def _compile(node: SchemaNode) -> Check | None:
     if not node.type and not node.properties and not _has_conditions(node):
         return None
     if node.any_of or node.one_of or node.all_of or node.negated is not None or node.embedded:
-        return lambda value: fits(node, value)  # rare; the slow reading is exact
+        return lambda value: fits(node, value)  # rare; the slow check is exact
     match node.type:
         case "object":
             return _check_map(node) if node.additional is not None else _check_object(node)

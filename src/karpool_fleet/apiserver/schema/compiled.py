@@ -51,7 +51,7 @@ class StructuralSchema:
 
 
 class CompiledLater:
-    """A schema that is compiled when it is first asked something."""
+    """A schema that is compiled on first use."""
 
     @property
     def _compiled(self) -> StructuralSchema:

@@ -1,9 +1,8 @@
-"""How a schema wants each field merged: member by member, as a whole, as a set or by keys.
+"""Merge behaviour of fields: member by member, as a whole, as a set or by keys.
 
-`field_types(schema)` gives the root of a lazily built tree; one `FieldType` stands
-for a field and, when that field is a list, for its items as well. Without a schema
-maps merge member by member and lists are replaced as a whole, except the lists of
-`metadata`, which are the same for every kind.
+`field_types(schema)` returns the root of a lazily built tree; one `FieldType` stands for a field and, if that
+field is a list, for its items as well. Without a schema, maps merge member by member and lists are replaced
+as a whole, except the lists of `metadata`, which are the same for every kind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +59,7 @@ METADATA = FieldType(
 
 
 class _NodeType(FieldType):
-    """As a schema's node says; its members are built when they are first asked for."""
+    """The type of a schema node; its members are built on first use."""
 
     __slots__ = ("_node", "_values")
 
@@ -112,7 +111,7 @@ def field_types(schema: Schema | None) -> FieldType:
         return remembered[1]
     root = _NodeType(node)
     root.children["metadata"] = METADATA
-    if len(_roots) >= MAX_SCHEMAS:  # CRDs come and go; the schemas in use are soon back
+    if len(_roots) >= MAX_SCHEMAS:  # CRDs come and go; schemas in use are cached again soon
         _roots.clear()
     _roots[id(node)] = (node, root)  # holding the node keeps its id from being reused
     return root

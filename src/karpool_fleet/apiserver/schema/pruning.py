@@ -1,8 +1,8 @@
-"""Find and drop fields that a schema does not know.
+"""Finds and drops unknown fields.
 
-`compile_clean` answers quickly for the usual object, which has none; `prune_in_place` removes
-them and says where they were. Below `x-kubernetes-preserve-unknown-fields` unknown fields stay,
-and known ones are still pruned inside.
+`compile_clean` answers quickly for the usual object, which has none; `prune_in_place` removes them and
+returns their paths. Below `x-kubernetes-preserve-unknown-fields` unknown fields stay, and known ones are
+still pruned inside.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _EMBEDDED = frozenset(("apiVersion", "kind", "metadata"))
 
 
 def compile_clean(node: SchemaNode) -> Clean | None:
-    """Whether a value has no unknown field; None when it cannot have one."""
+    """Return a check for unknown fields; None if the value cannot have one."""
     if node.items is not None:
         return _clean_list(node.items)
     if node.additional is not None and not node.properties:

@@ -29,7 +29,7 @@ Resolve = Callable[[str], "SchemaNode"]
 
 @dataclass(slots=True, eq=False)
 class SchemaNode:
-    """One level of a schema. `type` is "" where anything goes, and "int-or-string" for that."""
+    """One level of a schema. `type` is "" for any type, and "int-or-string" for that."""
 
     type: str = ""
     format: str = ""
@@ -60,7 +60,7 @@ class SchemaNode:
     negated: "SchemaNode | None" = None
     list_type: str = ""
     list_map_keys: tuple[str, ...] = ()
-    duplicates: bool = False  # items with equal keys are allowed all the same
+    duplicates: bool = False  # items with equal keys are allowed nevertheless
     map_type: str = ""
     patch_strategy: str = ""
     merge_key: str = ""
@@ -138,7 +138,7 @@ def read_schema(
     _read_children(node, schema, resolve, path, depth + 1)
     _read_rules(node, schema, path)
     if node.type == "int-or-string" and [branch.type for branch in node.any_of] == ["integer", "string"]:
-        node.any_of = ()  # says the same again, as the generators of definitions do
+        node.any_of = ()  # redundant, as the generators of definitions write it
     return node
 
 

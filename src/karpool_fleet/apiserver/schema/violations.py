@@ -1,7 +1,7 @@
-"""Say exactly which fields of an object break a structural schema, and why.
+"""Finds the fields of an object that break a structural schema, and why.
 
-This is the slow, complete reading of a schema: it runs only for objects that the compiled check
-of `structural` did not accept, and is what that check is tested against.
+This is the slow, complete check: it runs only for objects that the compiled check (`check`) refuses, and is
+what that check is tested against.
 """
 
 import json
@@ -195,7 +195,7 @@ def _duplicates(node: SchemaNode, value: list[Any], path: str) -> Iterator[Field
 
 
 def identity(node: SchemaNode) -> Callable[[Any], Hashable] | None:
-    """What must be unique about the items of a list, or None."""
+    """Return a function for the unique key of list items, or None."""
     if node.list_type == "set" or node.unique_items:
         return canonical
     if node.list_type == "map" and node.list_map_keys and not node.duplicates:
@@ -217,10 +217,10 @@ def _by_keys(keys: tuple[str, ...]) -> Callable[[Any], Hashable]:
 
 
 def canonical(value: Any) -> str:
-    """One text per JSON value, whatever the order of its keys."""
+    """Return a text that is equal for equal JSON values, whatever the order of keys."""
     try:
         return json.dumps(value, sort_keys=True)
-    except RecursionError:  # nested so deep that nobody will look for its twin
+    except RecursionError:  # nested so deep that a duplicate is not searched for
         return f"value {id(value)}"
 
 

@@ -1,6 +1,6 @@
-"""Request bodies, decoded: JSON, or YAML or protobuf where a client sends that.
+"""Decodes request bodies: JSON, YAML or protobuf.
 
-Whatever arrives becomes a JSON object or a 4xx that says what is wrong with it.
+Every body becomes a JSON object or a 4xx that says what is wrong with it.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""One request on a resource, and the readings of it that several verbs share."""
+"""One request on a resource, with accessors that several verbs share."""
 
 from karpool.kube.transport_interface import HttpRequest, HttpResponse
 from karpool_fleet.apiserver.kinds.conversion import stored_fields
@@ -16,7 +16,7 @@ _MANAGER_MAX = 128
 
 
 class Call:
-    """One request, and the readings of it that several verbs share."""
+    """One request on a resource, with accessors that several verbs share."""
 
     def __init__(
         self, cluster: ServedCluster, request: HttpRequest, route: Route, resource: ResourceType

@@ -1,4 +1,4 @@
-"""What is served beside resources: version and health."""
+"""Endpoints besides resources: version and health."""
 
 import msgspec
 
@@ -24,7 +24,7 @@ _TEXT = {"content-type": "text/plain; charset=utf-8"}
 
 
 def respond(request: HttpRequest) -> HttpResponse | None:
-    """None for paths that are not served here."""
+    """Return the response; None for paths that are not served here."""
     path = request.path.rstrip("/")
     if path != "/version" and not path.startswith(_HEALTH):
         return None

@@ -1,8 +1,7 @@
-"""An API server on the network: HTTP or HTTPS, one bearer token, bounded requests.
+"""Serves an API server over HTTP or HTTPS, with one bearer token and bounded requests.
 
-Requests become `kube.transport.Request` and answers become HTTP; nothing else is
-decided here. Watches are written in batches: at once when a stream has been quiet,
-at most every few milliseconds when it is busy.
+Requests become `HttpRequest` and answers become HTTP; no other decision is made here. Watches are written in
+batches: at once after a quiet time, and at most every few milliseconds when a stream is busy.
 """
 
 import asyncio
@@ -19,9 +18,9 @@ from karpool_fleet.apiserver.serve.status import ApiStatusError, bad_request, to
 from karpool_fleet.apiserver.verbs.watch import WatchStream
 
 MAX_BODY = 3 * 1024 * 1024  # as kube-apiserver
-FIRST_REQUEST_SECONDS = 30.0  # for a new connection to ask for something
+FIRST_REQUEST_SECONDS = 30.0  # for the first request of a new connection
 READ_SECONDS = 30.0  # for the body of a request
-WRITE_SECONDS = 60.0  # for a client to take a piece of a watch
+WRITE_SECONDS = 60.0  # for a client to read a chunk of a watch
 KEEPALIVE_SECONDS = 75.0
 # 20 busy watchers then cost 1,000 writes a second instead of 20,000.
 PACE_SECONDS = 0.02
@@ -56,7 +55,7 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     token: str | None = None,
 ) -> Listening:
-    """Listen; port 0 takes a free one. Without a token anybody who can connect is let in."""
+    """Listen; port 0 takes a free one. Without a token every client that can connect is let in."""
     runner = web.ServerRunner(_Front(server, token), shutdown_timeout=2.0)
     await runner.setup()
     site = web.TCPSite(runner, host, port, ssl_context=tls)
@@ -66,7 +65,7 @@ async def serve(
 
 
 class _Front(web.Server):
-    """Makes connections and hands their requests on; one that asks nothing is dropped."""
+    """Accepts connections and passes on their requests; a connection without requests is dropped."""
 
     def __init__(self, server: ApiServer, token: str | None) -> None:
         super().__init__(
@@ -95,7 +94,7 @@ class _Front(web.Server):
         except ApiStatusError as error:
             return _whole(error.response())
         query = tuple(incoming.query.items()) if incoming.query_string else ()
-        # Found whatever their case, as `HttpRequest` promises of lower-case names.
+        # These headers ignore case, as `HttpRequest` promises for lower-case names.
         request = HttpRequest(incoming.method, incoming.path, query, incoming.headers, body)
         answer = await self._server.handle(request)
         if isinstance(answer, HttpResponse):

@@ -14,7 +14,7 @@ from karpool_fleet.apiserver.serve.server import Answer, ApiServer
 
 
 class _Stream:
-    """A `kube.transport.StreamResponse` that ends with the `async with` that gave it out."""
+    """A `StreamResponse` that ends with its `async with` block."""
 
     def __init__(self, answer: Answer) -> None:
         self.status = answer.status
@@ -68,7 +68,7 @@ class InProcessTransport:
         pass
 
     async def _call(self, request: HttpRequest, timeout: float | None) -> Answer:
-        # One turn of the loop per request, as over a network: a tight loop of writes
+        # Yield to the loop once per request, as a network would: a tight loop of writes
         # must not keep watchers and background work from running.
         await asyncio.sleep(0)
         if timeout is None:

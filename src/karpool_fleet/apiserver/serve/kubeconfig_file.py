@@ -1,8 +1,7 @@
-"""A kubeconfig for embedded clusters: one context per cluster, the first one current.
+"""The kubeconfig of embedded clusters: one context per cluster, the first one current.
 
-The file is ours as a whole. It is replaced in one step, readable by its owner only,
-and a file that holds anything we did not write is left alone: our clusters carry an
-extension that says whose they are, which kubectl keeps when it edits the file.
+The whole file is ours. It is replaced atomically and readable by its owner only. A file with other content is
+not changed: our clusters have an extension that marks them, which kubectl keeps when it edits the file.
 """
 
 import base64
@@ -33,7 +32,7 @@ class EmbeddedClusterEntry:
 
 
 def kubeconfig(clusters: Sequence[EmbeddedClusterEntry]) -> dict[str, Any]:
-    """The document; raises ConfigError when there is no cluster or a name occurs twice."""
+    """Return the document; raises ConfigError when there is no cluster or a name occurs twice."""
     names = [entry.name for entry in clusters]
     if not names:
         raise ConfigError("a kubeconfig needs at least one cluster")
@@ -84,8 +83,8 @@ def _cluster(entry: EmbeddedClusterEntry) -> dict[str, Any]:
 
 
 def _may_replace(path: Path) -> bool:
-    """Whether nothing would be lost: no file, an empty one, or one with our clusters only."""
-    check_replaceable(path)  # to open a pipe would be to wait for its other end
+    """Whether nothing would be lost: no file, an empty one, or one with only our clusters."""
+    check_replaceable(path)  # opening a pipe would block
     try:
         with path.open("rb") as file:
             data = file.read(SIZE_LIMIT + 1)

@@ -1,4 +1,4 @@
-"""Files that only their owner may read, written as a whole or not at all."""
+"""Writes files atomically, readable only by their owner."""
 
 import errno
 import os
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 def check_replaceable(path: Path) -> None:
-    """Raises OSError where replacing would take away a device or a pipe."""
+    """Raise OSError if the path is a device or a pipe, which must not be replaced."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "Not a regular file", str(path))
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Put `data` at `path` with mode 0600, replacing what was there in one step; raises OSError.
+    """Write `data` to `path` with mode 0600, replacing the old content atomically; raises OSError.
 
-    A reader sees the old content or the new one. A symbolic link is followed; a device is not replaced.
+    A symbolic link is followed; a device is not replaced.
     """
     target = path.resolve()
     check_replaceable(target)

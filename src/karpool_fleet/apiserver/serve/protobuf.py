@@ -1,10 +1,9 @@
-"""Read the protobuf form that Go clients send built-in objects in.
+"""Decodes the protobuf form of built-in objects that Go clients send.
 
-Typed Go clients, kubectl's among them, write protobuf by default and read JSON as
-well, so decoding is all that is needed. What comes out is the JSON form of the same
-object: fields that JSON leaves out when zero are left out, Go's embedded structs are
-spread into their parents. Field numbers come from a file of facts, see
-`tools/build_protobuf_fields.py`. Every length is checked against the body.
+Typed Go clients, including kubectl, write protobuf by default and accept JSON, so decoding is enough. The
+result is the JSON form of the same object: zero values that JSON omits are omitted, and Go's embedded structs
+are merged into their parents. Field numbers come from a file of facts, see `tools/build_protobuf_fields.py`.
+Every length is checked against the body.
 """
 
 import base64
@@ -43,7 +42,7 @@ class _Field(NamedTuple):
 
 
 def decode_protobuf(body: bytes) -> Object:
-    """The object in an envelope of type and bytes; raises StatusError 400 or 415."""
+    """Return the object in an envelope of type and bytes; raises StatusError 400 or 415."""
     if not body.startswith(_MAGIC):
         raise bad_request("the body is not Kubernetes protobuf: it does not begin with its four magic bytes")
     try:
@@ -146,7 +145,7 @@ def _message(data: bytes, name: str, depth: int) -> Object:
     for number, raw in _wire(data):
         field = fields.get(number)
         if field is None:
-            continue  # a newer client; what we do not know we do not keep
+            continue  # unknown fields of a newer client are dropped
         if field.is_map:
             key, value = _map_entry(_bytes(raw), field.message, depth)
             result.setdefault(field.name, {})[key] = value

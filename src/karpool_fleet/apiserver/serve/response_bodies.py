@@ -1,7 +1,7 @@
-"""How stored records become response bodies: whole, as a table, or metadata only.
+"""Turns stored records into response bodies: whole, as a table, or metadata only.
 
-Whole objects are their stored bytes. A record written in another version of its
-API is decoded and converted first.
+Whole objects are their stored bytes. A record that was written in another version of its API is decoded and
+converted first.
 """
 
 from collections.abc import Sequence

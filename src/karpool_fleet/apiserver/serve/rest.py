@@ -1,7 +1,7 @@
-"""The verbs on resources: which method on which path does what.
+"""Dispatches requests on resources to verbs, by method and path.
 
-Everything here is synchronous; a request is one step from the state it reads to
-the state it leaves.
+Everything here is synchronous: a request is one step from the state that it reads to the state that it
+leaves.
 """
 
 from karpool.kube.transport_interface import HttpRequest, HttpResponse

@@ -1,7 +1,7 @@
-"""What a path and its query ask for.
+"""Parses API paths and queries.
 
-`parse` splits API paths into group, version, namespace, resource, name and
-subresource; `Query` reads options with the error a client can act on.
+`parse` splits API paths into group, version, namespace, resource, name and subresource; `Query` reads
+options, with errors that a client can act on.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Route:
 
 
 def parse(path: str) -> Route | None:
-    """The resource a path names; None when it is not under a group and version."""
+    """Return the resource of a path; None if the path is not under a group and version."""
     parts = path.strip("/").split("/")
     match parts:
         case ["api", version, *rest]:
@@ -55,7 +55,7 @@ def _resource(group: str, version: str, parts: list[str]) -> Route | None:
 
 
 class Query:
-    """The last value of each parameter wins, except where a list is asked for."""
+    """Query options. The last value of each parameter wins, except for lists."""
 
     __slots__ = ("_pairs", "_values")
 

@@ -1,7 +1,7 @@
-"""Run an API server until told to stop: certificates, token, journal, kubeconfig and all.
+"""Runs an API server until told to stop, with certificates, token, journal and kubeconfig.
 
-With a data directory everything a client holds stays valid over restarts: objects,
-authority and token are kept there. Without one, all of it lives as long as the process.
+With a data directory, objects, authority and token survive restarts, so clients stay valid. Without one, all
+of it lives as long as the process.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound to
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """How to reach a server that accepts connections."""
+    """The address and credentials of a running server."""
 
     url: str
     port: int
@@ -51,8 +51,8 @@ async def run_apiserver(
 ) -> None:
     """Serve until `stop` is set; `ready` is called once, when clients can connect.
 
-    Without a `token` one is made up; nobody is let in without it. Raises OSError when
-    the port cannot be had, ConfigError or JournalError when a file cannot be used.
+    Without a `token` one is generated; it is always required. Raises OSError when the port cannot be used,
+    ConfigError or JournalError when a file cannot be used.
     """
     clock = RealClock()
     # First, since it locks the directory: a second server must not touch the files of the first.
@@ -77,7 +77,7 @@ async def run_apiserver(
 
 
 def read_token(path: Path) -> str:
-    """The bearer token in a file; raises ConfigError when no client could send it."""
+    """Read a bearer token from a file; raises ConfigError for a token that no client can send."""
     try:
         token = read_bounded(path, CREDENTIAL_LIMIT).decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -99,7 +99,7 @@ async def _listen(
 
 
 def _kept_token(data_dir: Path | None) -> str:
-    """The token of a data directory, made on first use; a fresh one without a directory."""
+    """Return the token of a data directory, created on first use; a new one without a directory."""
     if data_dir is None:
         return secrets.token_urlsafe(32)
     path = data_dir / _TOKEN_FILE
@@ -122,7 +122,7 @@ def _certificate(host: str, data_dir: Path | None, clock: Clock) -> tuple[ssl.SS
 
 
 def _reachable(url: str, host: str) -> str:
-    """An address to put into a kubeconfig: a wildcard is reached through loopback."""
+    """Return the address for a kubeconfig: loopback instead of a wildcard."""
     if host in _WILDCARDS:
         scheme, _, rest = url.partition("://")
         return f"{scheme}://127.0.0.1:{rest.rpartition(':')[2]}"

@@ -1,8 +1,8 @@
 """The Kubernetes API of one embedded cluster, as a function from requests to responses.
 
-`ApiServer.handle` knows no sockets, threads or wall clock: `http` puts it on the
-network and `inprocess` calls it directly. A request is carried out in one synchronous
-step; only waiting for the journal, and streaming a watch, take time.
+`ApiServer.handle` uses no sockets, threads or wall clock: `http` puts it on the network and `inprocess` calls
+it directly. A request is executed in one synchronous step; only waiting for the journal, and streaming a
+watch, take time.
 """
 
 import uuid
@@ -66,7 +66,7 @@ class ApiServer:
         self._garbage = Garbage(self.cluster)
         self._namespaces = Namespaces(self.cluster)
         self._expiry = Expiry(self.cluster)
-        # A place to stand between clients and the server: delays, errors, cut watches.
+        # Hook between clients and the server, for faults: delays, errors, cut watches.
         self.around: Callable[[HttpRequest, Handler], Awaitable[Answer]] | None = None
         self._documents = Documents(self.cluster.types)
         self._rest = ResourceVerbs(self.cluster, self._durability.settle if self._durability else None)
@@ -82,11 +82,11 @@ class ApiServer:
         return await self._handle(request)
 
     async def settle(self) -> None:
-        """Return when garbage collection and the like have caught up."""
+        """Wait until background work, such as garbage collection, is done."""
         await self.cluster.background.settle()
 
     async def close(self) -> None:
-        """End every watch; nothing is accepted afterwards that would start new work."""
+        """End every watch; later requests start no new work."""
         for collection in self.cluster.store.collections():
             collection.history.close()
         await self.cluster.background.close()
@@ -115,7 +115,7 @@ class ApiServer:
         return answer
 
     def _start(self) -> None:
-        """On the first request, since only then does every clock tell the time."""
+        """Start on the first request, because some clocks tell the time only then."""
         self._started = True
         for part in (self._customs, self._garbage, self._namespaces, self._expiry, self.cluster.budgets):
             part.resume()

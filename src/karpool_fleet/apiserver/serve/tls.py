@@ -1,9 +1,8 @@
-"""Certificates for an embedded server: an authority of its own and what it issued.
+"""Certificates of an embedded server: its own authority and what that issued.
 
-`in_memory` makes a pair that lives as long as the process. `in_directory` keeps the
-authority, so that kubeconfigs stay valid over restarts, and issues the server's
-certificate anew when it nears its end or a host name is missing. Keys are ECDSA
-P-256, for short handshakes; files with keys are readable by their owner only.
+`in_memory` creates a pair that lives as long as the process. `in_directory` keeps the authority, so that
+kubeconfigs survive restarts, and renews the server's certificate before it expires or when a host name is
+missing. Keys are ECDSA P-256, for short handshakes; files with keys are readable by their owner only.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 AUTHORITY_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=365)  # Apple's clients refuse more than 398
 RENEW_BEFORE = timedelta(days=30)
-SKEW = timedelta(minutes=10)  # clients whose clock is a little behind
+SKEW = timedelta(minutes=10)  # for clients whose clock is a little behind
 
 _AUTHORITY_FILES = ("ca.crt", "ca.key")
 _SERVER_FILES = ("tls.crt", "tls.key")
@@ -44,7 +43,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ServerCertificate:
-    """What a server shows, and the authority its clients need to know."""
+    """The certificate of a server, and the authority that its clients trust."""
 
     ca_pem: bytes
     server: Pair
@@ -58,7 +57,7 @@ def in_memory(clock: Clock, hosts: Iterable[str] = LOOPBACK) -> ServerCertificat
 
 
 def in_directory(directory: Path, clock: Clock, hosts: Iterable[str] = LOOPBACK) -> ServerCertificate:
-    """The pair kept in a directory, made or renewed as needed; raises ConfigError."""
+    """Return the pair of a directory, created or renewed as needed; raises ConfigError."""
     names = list(hosts)
     now = _now(clock)
     try:
@@ -79,11 +78,11 @@ def in_directory(directory: Path, clock: Clock, hosts: Iterable[str] = LOOPBACK)
 
 
 def server_context(certificate: ServerCertificate) -> ssl.SSLContext:
-    """A context to listen with; TLS 1.2 or newer."""
+    """Return a context for listening; TLS 1.2 or newer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    # OpenSSL reads pairs from files only; this one is private and gone at once.
+    # OpenSSL reads pairs from files only; this file is private and deleted right after.
     with tempfile.TemporaryDirectory(prefix="karpool-") as name:
         path = Path(name) / "pair.pem"
         write_private(path, certificate.server.certificate + certificate.server.key)
@@ -190,7 +189,7 @@ def _key(pair: Pair) -> ec.EllipticCurvePrivateKey:
 
 
 def _read(directory: Path, names: tuple[str, str]) -> Pair | None:
-    """The stored pair; None when it is missing or is no matching pair, and has to be made anew."""
+    """Return the stored pair; None if it is missing or does not match, and must be created."""
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
         pair = Pair(*((directory / name).read_bytes() for name in names))
         certificate = x509.load_pem_x509_certificate(pair.certificate)
@@ -205,7 +204,7 @@ def _write(directory: Path, names: tuple[str, str], pair: Pair) -> None:
 
 
 def _is_valid(pair: Pair, now: datetime, hosts: Iterable[str]) -> bool:
-    """Whether a certificate holds now and for a while, and covers all hosts."""
+    """Whether a certificate is valid now and for a while, and covers all hosts."""
     certificate = x509.load_pem_x509_certificate(pair.certificate)
     if not certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc - RENEW_BEFORE:
         return False

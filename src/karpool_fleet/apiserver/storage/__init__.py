@@ -1,1 +1,1 @@
-"""Objects at rest: the store, its history for watches, and the journal that makes it durable."""
+"""Storage: the object store, its history for watches, and the journal on disk."""

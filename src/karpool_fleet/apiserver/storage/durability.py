@@ -1,8 +1,7 @@
-"""Write every change to a journal before anybody learns of it; read it back at the start.
+"""Writes every change to a journal before clients see it, and reads it back at the start.
 
-A response, to a write or to a read, leaves only when all changes it could reflect
-are on disk. The journal is rewritten as a snapshot when it has grown to a multiple of
-what it describes.
+A response, to a write or to a read, is sent only when all changes that it could reflect are on disk. The
+journal is rewritten as a snapshot when it has grown to a multiple of its state.
 """
 
 import asyncio
@@ -38,7 +37,8 @@ class Durability:
         self._journal = journal
         self._store = store
         self._last = 0
-        self._failure: JournalError | None = None  # nothing is answered any more: memory is ahead of the disk
+        # No more answers after a failure: memory is ahead of the disk.
+        self._failure: JournalError | None = None
         self._compacting: asyncio.Task[None] | None = None
         self._compact_at = COMPACT_MIN_BYTES
         self._restore()
@@ -49,7 +49,7 @@ class Durability:
         return self._journal.durable < self._last or self._failure is not None
 
     async def settle(self) -> None:
-        """Return when every change so far is on disk; raises StatusError when that cannot be."""
+        """Wait until every change so far is on disk; raises StatusError on failure."""
         try:
             if self._failure is not None:
                 raise self._failure

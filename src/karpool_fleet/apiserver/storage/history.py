@@ -1,8 +1,8 @@
 """The recent changes of one resource, in order, so that a watch can start in the past.
 
-A watch owns nothing but a position in here: live delivery and resuming are the
-same walk. Memory is bounded by events, by bytes and by age whatever watchers do; one
-that is overtaken by the trimmed end learns so (`since` returns None) and must list again.
+A watch holds only a position in this history: live delivery and resuming are the same loop. Memory is bounded
+by events, bytes and age, whatever watchers do. For a watch that is too slow, `since` returns None and the
+client must list again.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from karpool_fleet.apiserver.storage.record import StoredObject
 
 MAX_EVENTS = 16_384  # 16 s at 1,000 events/s for a stalled client to catch up
 MAX_BYTES = 96 * 1024 * 1024
-LOOK_SECONDS = 300.0  # as etcd is compacted: every five minutes, to what it was at the look before
+LOOK_SECONDS = 300.0  # as etcd is compacted: every five minutes, up to the state of the previous check
 _TRIM_EVERY = 512  # trimming moves the whole list, so do it in blocks
 
 _version = attrgetter("version")
@@ -41,20 +41,20 @@ class WatchHistory:
         max_events: int = MAX_EVENTS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        self.floor = floor  # the oldest resourceVersion after which every change is still known
+        self.floor = floor  # the oldest resourceVersion after which every change is still held
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._events: list[StoredEvent] = []
         self._first = 0  # position of _events[0]; positions only grow
         self._bytes = 0
         self._now = now  # monotonic
-        self._looked = float("-inf")  # no loop may be running yet that could tell
-        self._old = 0  # the position after what was there at the last look
+        self._looked = float("-inf")  # a loop, which tells the time, may not be running yet
+        self._old = 0  # the end position at the last check
         self._waiting: list[asyncio.Future[None]] = []
         self.closed = False
 
     def close(self) -> None:
-        """Nothing will follow: watches end once they have read everything."""
+        """Close the history: watches end once they have read everything."""
         self.closed = True
         self.wake()
 
@@ -77,7 +77,7 @@ class WatchHistory:
         self._drop(drop)
 
     def _forget_old(self, now: float) -> None:
-        # Nobody wrote for two rounds: all of it is old, and not only what the last look saw.
+        # No writes for two rounds: all of it is old, not only what the last check saw.
         old = self._old if now - self._looked < 2 * LOOK_SECONDS else self.end
         self._drop(max(0, old - self._first))
         self._old, self._looked = self.end, now
@@ -95,7 +95,7 @@ class WatchHistory:
         return self._first + len(self._events)
 
     def after(self, version: int) -> int | None:
-        """The position of the first event newer than `version`; None when some have been forgotten."""
+        """Return the position of the first event newer than `version`; None if some were dropped."""
         if version < self.floor:
             return None
         return self._first + bisect_right(self._events, version, key=_version)

@@ -1,9 +1,8 @@
-"""An append-only journal: a record that was flushed is there after kill -9 or a power cut.
+"""An append-only journal: a flushed record survives kill -9 and a power cut.
 
-Records are opaque bytes. Waiters that ask for durability at the same time share one
-write and one fsync, done outside the event loop. What a crash interrupts is dropped
-at the next start, and nobody was told that it was safe; other damage is refused.
-A data directory belongs to one process at a time. `journal_file` knows the bytes.
+Records are opaque bytes. Concurrent flushes share one write and one fsync, done outside the event loop. A
+write that a crash interrupts is dropped at the next start; it was never acknowledged. Other damage is
+refused. A data directory belongs to one process at a time. `journal_file` has the format.
 """
 
 import asyncio
@@ -26,15 +25,14 @@ from karpool_fleet.apiserver.storage.journal_file import (
 __all__ = ["MAX_RECORD_BYTES", "Journal", "JournalError"]
 
 FILE = "journal"
-MAX_RECORD_BYTES = 64 * 1024 * 1024  # far above any object; more is a bug, not data
+MAX_RECORD_BYTES = 64 * 1024 * 1024  # far above any object; more is a bug
 
 
 class Journal:
-    """`append` numbers a record, `flush_to` makes it durable, `replay` reads all that is.
+    """`append` numbers a record, `flush_to` makes it durable, `replay` reads all durable records.
 
-    Its methods belong to one thread, usually the event loop's; files are written by a
-    thread of its own. After a failed write nothing more is accepted, since memory and
-    disk no longer agree and only a restart can bring them together.
+    Its methods belong to one thread, usually the event loop's; another thread writes the files. After a
+    failed write nothing more is accepted, because memory and disk no longer agree until a restart.
     """
 
     def __init__(self, directory: Path, *, fsync: bool = True) -> None:
@@ -52,7 +50,7 @@ class Journal:
         self._pending: deque[bytes] = deque()
         self._appended = 0
         self._durable = 0
-        self._tail: list[bytes] | None = None  # what was appended since a running compaction began
+        self._tail: list[bytes] | None = None  # records appended since a running compaction began
         self._failure = ""
         self._numbers = itertools.count(1)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
@@ -95,8 +93,8 @@ class Journal:
             if flight is None:
                 flight = self._flight = asyncio.wrap_future(self._worker.submit(self._write_pending))
                 flight.add_done_callback(self._landed)
-            # Whoever stops waiting must not stop the write that others wait for. And `wait` lets the loop go
-            # on: to await a flight that is done, with its callback still to be called, would spin for ever.
+            # A cancelled waiter must not cancel the write that others wait for. And `wait` lets the loop go
+            # on: awaiting a finished flight whose callback has not run yet would spin for ever.
             await asyncio.wait([flight])
             flight.result()
 
@@ -124,7 +122,7 @@ class Journal:
         await asyncio.shield(asyncio.wrap_future(self._submit_switch(temporary, tail, upto)))
 
     def close(self) -> None:
-        """Flush what is pending and give the directory free."""
+        """Flush pending records and unlock the directory."""
         try:
             if not self._failure:
                 self.flush()
@@ -142,7 +140,7 @@ class Journal:
     def _landed(self, flight: "asyncio.Future[None]") -> None:
         self._flight = None
         if not flight.cancelled():
-            flight.exception()  # seen by the waiters; taken here in case all of them left
+            flight.exception()  # waiters see it; retrieved here in case all of them left
 
     def _begin_compaction(self, records: Iterable[bytes]) -> tuple[list[bytes], int, list[bytes]]:
         self._check_usable()

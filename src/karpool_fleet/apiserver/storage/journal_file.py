@@ -87,7 +87,7 @@ class JournalFile:
         try:
             end = _checked_end(path, descriptor)
             if fsync:
-                _sync(descriptor)  # the seal may not be: the next frame must not come to stand behind a hole
+                _sync(descriptor)  # the seal may not be durable: the next frame must not follow a hole
             return cls(path, descriptor, end, fsync=fsync)
         except OSError as error:
             os.close(descriptor)

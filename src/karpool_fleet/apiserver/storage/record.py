@@ -1,7 +1,7 @@
-"""One stored object: its JSON bytes, and the few facts that lists and watches ask about.
+"""One stored object: its JSON bytes, and the fields that lists and watches need.
 
-A record never changes; a write makes a new one. Bytes are what clients receive,
-so nothing is decoded or encoded to answer an unfiltered list.
+A record never changes; a write creates a new one. Its bytes are what clients receive, so an unfiltered list
+needs no decoding or encoding.
 """
 
 from sys import intern
@@ -56,7 +56,7 @@ _NONE: dict[str, str] = {}
 
 
 class StoredObject:
-    """See the module; `version` is the resourceVersion as a number."""
+    """A stored object, see the module; `version` is the resourceVersion as a number."""
 
     __slots__ = (
         "api_version",

@@ -1,8 +1,8 @@
-"""Every object, under one resourceVersion that only grows.
+"""The object store, with one resourceVersion that only grows.
 
-A write is one synchronous step: version, bytes, indexes, history and listeners
-change together, so a request that does not await sees no half-done write.
-Listeners hear of each change in the order they were added and must be quick.
+A write is one synchronous step: version, bytes, indexes, history and listeners change together, so a request
+that does not await sees no half-done write. Listeners are called in the order in which they were added and
+must be quick.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,11 +13,11 @@ from karpool_fleet.apiserver.objects.types import Object
 from karpool_fleet.apiserver.storage.history import MAX_BYTES, MAX_EVENTS, StoredEvent, WatchHistory
 from karpool_fleet.apiserver.storage.record import FieldIndex, StoredObject
 
-_LABEL_SETS = 256  # held for sharing, besides one for each object
+_LABEL_SETS = 256  # shared label sets, in addition to one for each object
 
 
 class _Bucket:
-    """One namespace of one resource. The ordered list is replaced, never changed: pages keep a hold of it."""
+    """One namespace of one resource. The ordered list is replaced, never changed: pages refer to it."""
 
     __slots__ = ("_names", "_ordered", "records")
 
@@ -90,7 +90,7 @@ class Collection:
         shared = self._labels.get(key)
         if shared is None:
             if len(self._labels) >= self._forget_labels_at:
-                # Those in use are shared anew from here on; the others were of objects that are gone.
+                # Label sets in use are shared again from here on; the others belonged to deleted objects.
                 self._labels.clear()
                 self._forget_labels_at = (
                     sum(len(bucket.records) for bucket in self._buckets.values()) + _LABEL_SETS
@@ -122,9 +122,9 @@ class ObjectStore:
         history_events: int = MAX_EVENTS,
         history_bytes: int = MAX_BYTES,
     ) -> None:
-        """`now` is a monotonic clock: it tells how old changes are."""
+        """Create a store; `now` is a monotonic clock for the age of changes."""
         self.version = 1
-        self._floor = 1  # the version at which this process began to know of changes
+        self._floor = 1  # the first version whose changes this process has
         self.listeners: list[Listener] = []
         self._now = now
         self._history_events = history_events
@@ -167,7 +167,7 @@ class ObjectStore:
         return record
 
     def remove(self, record: StoredObject, obj: Object | None = None) -> StoredObject:
-        """Take a record out; `obj` is its last state if that differs from what is stored."""
+        """Remove a record; `obj` is its last state if that differs from the stored one."""
         self.version += 1
         last = obj if obj is not None else record.object()
         last["metadata"]["resourceVersion"] = str(self.version)
@@ -192,7 +192,7 @@ class ObjectStore:
             self._uninstall(record)
 
     def restored(self, version: int) -> None:
-        """The journal has been read: nothing before `version` can be watched any more."""
+        """Finish reading the journal: watches cannot start before `version`."""
         self.version = self._floor = max(self.version, version)
         for collection in self._collections.values():
             collection.history.floor = collection.changed_at = self.version

@@ -1,4 +1,4 @@
-"""Binding a pod to a node: once, and only once."""
+"""Binds a pod to a node, exactly once."""
 
 from karpool_fleet.apiserver.objects.cluster import ServedCluster
 from karpool_fleet.apiserver.objects.metadata import metadata_of

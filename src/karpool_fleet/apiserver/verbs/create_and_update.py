@@ -32,7 +32,7 @@ _STATUS_ON_CREATE = frozenset({"nodes"})
 
 @dataclass(slots=True)
 class Intent:
-    """Who writes what where, and how strictly; `warnings` collects what to tell the client."""
+    """The parameters of a write: who, what, where and how strictly; `warnings` are for the client."""
 
     resource: ResourceType
     namespace: str = ""
@@ -76,7 +76,7 @@ def create(cluster: ServedCluster, intent: Intent, obj: Object) -> StoredObject:
 
 
 def update(cluster: ServedCluster, intent: Intent, record: StoredObject, obj: Object) -> StoredObject:
-    """Replace what `intent.subresource` covers of a stored object by what `obj` says."""
+    """Replace the part of a stored object that `intent.subresource` covers by that of `obj`."""
     resource = intent.resource
     identify(resource, obj, intent.namespace, record.name)
     old = converted(record.object(), resource.api_version)
@@ -111,7 +111,7 @@ def store_changed(
 
 
 def finished(obj: Object) -> bool:
-    """Whether an object is being deleted and nothing holds it any more."""
+    """Whether an object is being deleted and has no finalizers or grace period left."""
     metadata = obj["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
@@ -122,7 +122,7 @@ def finished(obj: Object) -> bool:
 
 
 def check_applied(intent: Intent, applied: Object) -> None:
-    """What an update checks of a body, of one that is applied: it may be far from complete."""
+    """Check an applied body, which may be incomplete, as an update does."""
     identify(intent.resource, applied, intent.namespace, intent.name)
     _prune(intent, applied)
 
@@ -141,11 +141,10 @@ def _check_open(cluster: ServedCluster, resource: ResourceType, namespace: str, 
 
 
 def track(cluster: ServedCluster, intent: Intent, old: Object | None, new: Object) -> None:
-    """Keep metadata.managedFields true to who wrote what.
+    """Update metadata.managedFields.
 
-    Following every write of every object would cost more than the write. Until an
-    object is applied for the first time nobody can conflict over it, so unless
-    `track_fields` asks for all, only objects that have entries are followed.
+    Tracking every write would cost more than the write. Until an object is applied for the first time there
+    can be no conflict over it. So, unless `track_fields` is set, only objects that have entries are tracked.
     """
     if intent.applying:
         return

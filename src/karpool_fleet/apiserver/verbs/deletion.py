@@ -1,9 +1,8 @@
-"""delete: at once, after a grace period, or when the last finalizer has gone.
+"""delete: at once, after a grace period, or when the last finalizer is gone.
 
-Only pods that run somewhere get a grace period: they stay, marked, until whoever
-runs them deletes them again with a period of zero. The finalizers
-`foregroundDeletion` and `orphan` stand for a propagation policy until `garbage` has
-carried it out.
+Only pods that run on a node get a grace period: they stay, marked, until their kubelet deletes them again
+with a period of zero. The finalizers `foregroundDeletion` and `orphan` stand for a propagation policy until
+`garbage` has executed it.
 """
 
 from collections.abc import Mapping
@@ -55,7 +54,7 @@ def read_options(request: HttpRequest, query: Query, *, dry_run: bool) -> Delete
 
 
 def options_of(body: Mapping[str, Any], path: str = "", *, dry_run: bool) -> DeleteOptions:
-    """DeleteOptions as they are written; `path` is where they stand in the request."""
+    """Read DeleteOptions; `path` is their place in the request."""
     grace = body.get("gracePeriodSeconds")
     if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
         raise bad_request(f"{path}gracePeriodSeconds: {grace!r} is not a whole number")
@@ -141,7 +140,7 @@ def _mark(cluster: ServedCluster, resource: ResourceType, obj: Object, options: 
 def _grace(pod: Object, options: DeleteOptions) -> int:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
-        return 0  # nobody has anything to stop
+        return 0  # there is nothing to stop
     if options.grace_seconds is not None:
         return options.grace_seconds if options.grace_seconds >= 0 else 1
     grace = spec.get("terminationGracePeriodSeconds")

@@ -1,7 +1,7 @@
-"""Evicting a pod: deleting it, if its disruption budget can bear that.
+"""Evicts a pod: deletes it if its disruption budget allows that.
 
-Checking the budget, charging it and deleting the pod are one synchronous step, so
-two evictions can never spend the same allowance.
+Checking the budget, charging it and deleting the pod are one synchronous step, so two evictions can never use
+the same allowance.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from karpool_fleet.apiserver.verbs.deletion import DeleteOptions, delete, option
 
 _MAX_DISRUPTED = 2000
 _UNOBSERVED_RETRY_SECONDS = 10
-# Such pods serve nobody, so no budget counts them.
+# Such pods serve no requests, so no budget counts them.
 _IDLE_PHASES = ("Succeeded", "Failed", "Pending")
 
 
@@ -36,7 +36,7 @@ def evict(cluster: ServedCluster, record: StoredObject, eviction: Object, *, dry
 
 
 def _told_to_leave(cluster: ServedCluster, pod: StoredObject) -> StoredObject:
-    """Whoever looks at the pod sees why it goes."""
+    """Set the condition that shows why the pod is deleted."""
     obj = pod.object()
     status = obj.setdefault("status", {})
     told = {
@@ -59,7 +59,7 @@ def _options(eviction: Object, dry_run: bool) -> DeleteOptions:
 
 
 def _charge(cluster: ServedCluster, pod: StoredObject, *, dry_run: bool) -> None:
-    """Take one disruption from the pod's budget, if it has one; raise when there is none left."""
+    """Take one disruption from the pod's budget, if it has one; raise when none is left."""
     budgets = cluster.budgets.selecting(pod)
     if not budgets:
         return

@@ -1,9 +1,8 @@
-"""get and list, with resourceVersion semantics and pages that agree with each other.
+"""get and list, with resourceVersion semantics and consistent pages.
 
-All pages of one list show the state at the resourceVersion of the first. The
-records of that state are held, at no copying cost, for the most recent lists and
-for five minutes; a page asked for later is answered 410 with a token that goes on from the
-same place in the newest state.
+All pages of one list show the state at the resourceVersion of the first. The records of that state are held,
+without copying, for the most recent lists and for five minutes; a later page is answered 410 with a token
+that continues from the same place in the newest state.
 """
 
 import base64
@@ -89,7 +88,7 @@ def list_objects(
 
 
 def check_version(cluster: ServedCluster, collection: Collection, query: Query) -> None:
-    """Refuse a list at a version we cannot answer for: the newest state satisfies every other one."""
+    """Refuse a list at a version that cannot be served; the newest state satisfies every other version."""
     match = query.choice("resourceVersionMatch", "Exact", "NotOlderThan")
     version = query.number("resourceVersion")
     if match and version is None:
@@ -110,7 +109,7 @@ def check_version(cluster: ServedCluster, collection: Collection, query: Query) 
 def _page(
     records: list[StoredObject], start: int, selection: StoredSelection, limit: int
 ) -> tuple[list[StoredObject], int]:
-    """A page, and how many records follow it (1 for "some" when they would have to be counted)."""
+    """Return a page, and how many records follow it (1 for "some" when counting would be needed)."""
     if not selection.filtered:
         end = start + limit if limit else len(records)
         return (records[start:end] if start or limit else records), max(0, len(records) - end)

@@ -1,7 +1,7 @@
-"""PUT and PATCH: the ways to say what an object should become, each ending in one update.
+"""PUT and PATCH, each ending in one update.
 
-Everything happens in one synchronous step, so a patch never meets a concurrent
-write and needs no retry; it fails on a version only when it names one.
+Everything happens in one synchronous step, so a patch never meets a concurrent write and needs no retry; it
+fails on a version only when it names one.
 """
 
 from typing import Any
@@ -69,7 +69,7 @@ def read_patch(request: HttpRequest, resource: ResourceType) -> tuple[str, Any]:
 
 
 def patched(kind: str, doc: Object, patch: Any, resource: ResourceType) -> Object:
-    """`doc` after a patch of one of the first three kinds; `doc` is left alone."""
+    """Return `doc` after a patch of one of the first three kinds; `doc` is not changed."""
     try:
         if kind == JSON_PATCH:
             result = json_patch(doc, patch)
@@ -120,7 +120,7 @@ def _apply(cluster: ServedCluster, call: Call, intent: Intent, applied: Any) -> 
 
 
 def _tracked(cluster: ServedCluster, live: Object, resource: ResourceType) -> Object:
-    """An object that nobody applied before belongs, field by field, to all who wrote it so far."""
+    """Return the object with an entry that owns all fields written before the first apply."""
     if not live["metadata"].get("managedFields"):
         track_update(
             None,

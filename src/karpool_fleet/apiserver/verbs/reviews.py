@@ -1,4 +1,4 @@
-"""Questions about access. There is one user, who may do everything, and that is the answer."""
+"""Access reviews. The only user may do everything, so the answer is always yes."""
 
 import msgspec
 

@@ -1,7 +1,6 @@
-"""The scale subresource: replicas of any workload, read and written alike.
+"""The scale subresource: reads and writes the replicas of any workload.
 
-Custom resources say where their counts are (`ScalePaths`); built-in ones keep them
-where everybody does.
+Custom resources say where their counts are (`ScalePaths`); built-in ones use the usual fields.
 """
 
 from typing import Any
@@ -34,7 +33,7 @@ def read(resource: ResourceType, obj: Object) -> Object:
 
 
 def write(cluster: ServedCluster, intent: Intent, record: StoredObject, wanted: Object) -> StoredObject:
-    """Set the replicas that a Scale asks for, through the same update as any other change."""
+    """Set the replicas of a Scale, through the same update as any other change."""
     resource = intent.resource
     if wanted.get("kind", SCALE.kind) != SCALE.kind:
         raise bad_request(f"kind: {wanted.get('kind')!r} was sent where 'Scale' is expected")

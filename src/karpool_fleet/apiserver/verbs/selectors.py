@@ -1,7 +1,7 @@
-"""Which stored objects a list or a watch is about: a namespace, labels and fields.
+"""Selects stored objects for a list or a watch: by namespace, labels and fields.
 
-Fields are limited to those the store indexes, as everywhere in Kubernetes; any
-other is refused rather than silently matching nothing.
+Only fields that the store indexes are allowed, as in Kubernetes; any other is refused rather than silently
+matching nothing.
 """
 
 import re
@@ -39,7 +39,7 @@ class StoredSelection:
 
     @property
     def filtered(self) -> bool:
-        """Whether anything but the namespace narrows it."""
+        """Whether labels or fields narrow the selection."""
         return bool(self.labels.requirements or self.fields)
 
     def matches(self, record: StoredObject) -> bool:
@@ -50,7 +50,7 @@ class StoredSelection:
         return not self.labels.requirements or self.labels.matches(record.labels)
 
     def candidates(self, collection: Collection) -> list[StoredObject]:
-        """The ordered records among which to look: one when a name is asked for, else the namespace."""
+        """Return the ordered records to search: one if a name is selected, else the namespace."""
         for term in self.fields:
             if term.position == _NAME and term.equal and self.namespace is not None:
                 record = collection.get(self.namespace, term.value)

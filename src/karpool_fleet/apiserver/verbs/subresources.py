@@ -1,4 +1,4 @@
-"""What is served under an object's own path: status, scale, binding, eviction and others."""
+"""Subresources: status, scale, binding, eviction and others."""
 
 import msgspec
 

@@ -1,15 +1,15 @@
-"""Which part of an object a path writes; everything else stays as it is stored."""
+"""The part of an object that a path writes; everything else keeps its stored value."""
 
 from typing import Any
 
 from karpool_fleet.apiserver.objects.types import Object, ResourceType
 
-# Writers of these may touch labels and annotations through the status subresource.
+# The status subresource of these may also change labels and annotations.
 _STATUS_WITH_METADATA = frozenset({"pods", "nodes"})
 
 
 def subresource_view(resource: ResourceType, subresource: str, old: Object, sent: Object) -> Object:
-    """The new state: of `old`, with what `subresource` covers taken from `sent`."""
+    """Return `old` with the part that `subresource` covers taken from `sent`."""
     match subresource:
         case "status":
             return _with_status(resource, old, sent)
@@ -57,7 +57,7 @@ def _with_spec(old: Object, sent: Object, fields: Object) -> Object:
 
 
 def _resized(old: Object, sent: Object) -> list[Any]:
-    """The stored containers with the resources that were sent for them."""
+    """Return the stored containers with the resources of the sent ones."""
     containers = {c.get("name"): c for c in _spec(sent).get("containers") or () if isinstance(c, dict)}
     resized = []
     for container in _spec(old).get("containers") or ():

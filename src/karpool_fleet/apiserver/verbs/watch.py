@@ -1,8 +1,8 @@
-"""watch: a stream of changes from a point in time, without gaps.
+"""watch: a stream of changes from a resourceVersion on, without gaps.
 
-A stream starts at a resourceVersion, or with the present state as ADDED events,
-and ends after its timeout. It holds no queue: it reads the history at its own pace and, when
-the history has moved past it, ends with a 410 so that the client lists again.
+A stream starts at a resourceVersion, or with the current state as ADDED events, and ends after its timeout.
+It holds no queue: it reads the history at its own pace. When the history has dropped its position, the stream
+ends with a 410 so that the client lists again.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ BeforeSend = Callable[[], Awaitable[None]]
 
 
 class WatchStream:
-    """A `kube.transport.StreamResponse`; `chunks` may be walked once."""
+    """A `StreamResponse`; `chunks` may be iterated once."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class WatchStream:
         version = query.number("resourceVersion")
         current = self._cluster.store.version
         if version and version > current:
-            # Only a server that has started anew is behind its clients: their past is not our future.
+            # Only a recreated server is behind its clients: they come from another history.
             raise expired(f"resource version {version} is newer than the newest, {current}; list again")
         if _wants_initial_events(query, version):
             self._initial = self._selection.candidates(self._cluster.collection(self._renderer.resource))
@@ -108,7 +108,7 @@ class WatchStream:
             await self._before_send()
 
     def _initial_chunks(self) -> Iterator[bytes]:
-        """The present state in bounded pieces: rendering 50,000 objects at once would hold the loop."""
+        """Yield the current state in bounded chunks: 50,000 objects at once would block the loop."""
         records = [record for record in self._initial if self._selection.matches(record)]
         self._initial = ()
         for start in range(0, len(records), _BATCH_RECORDS):
@@ -132,7 +132,7 @@ class WatchStream:
         return b"".join(pieces)
 
     def _seen_as(self, event: StoredEvent) -> str:
-        """What the change is to one who sees only the selected objects; "" when it is nothing."""
+        """Return the event type for a client that sees only selected objects; "" if it sees no change."""
         matches = self._selection.matches
         before = event.previous is not None and matches(event.previous)
         after = event.type != "DELETED" and matches(event.record)
