@@ -110,6 +110,11 @@ NODE_FORMS: dict[str, dict[str, Any]] = {
         {"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 20},
         (4, {"nvidia.com/gpu.shared": (4, "L40S", 46068, 5, "")}),
     ),
+    "time-slices-renamed-without-replicas": form(
+        L40S,
+        {"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 20},
+        (4, {"nvidia.com/gpu.shared": (4, "L40S", 46068, 5, "")}),
+    ),
     "one-replica": form(
         {**L40S, "nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.sharing-strategy": "none"},
         gpus(4),

@@ -7,6 +7,8 @@ import pytest
 
 from karpool.gpu.controller.mode import ScalerMode
 from karpool.gpu.controller.options import GpuScalerOptions
+from karpool.model.devices.systems import HANDED_OUT_BY, GpuSystem
+from karpool.model.karpenter.objects import NODEPOOL
 from karpool.model.kubernetes.api_resources import EVENTS, NODES, PODS, RESOURCESLICES, ListOptions
 from karpool.model.kubernetes.meta import condition
 from karpool.model.kubernetes.node import INSTANCE_TYPE, Node
@@ -261,6 +263,18 @@ def test_claims_bring_one_node_with_enough_devices_and_the_scheduler_allocates_t
         assert len(await claims(told.cluster)) == 1
 
     tell(story, pool("gpu", "g6.12xlarge"), device_class(), claim_template("big", BIG))
+
+
+def test_claims_go_to_the_pool_that_is_labelled_for_drivers_not_to_one_that_says_nothing() -> None:
+    async def story(told: Story) -> None:
+        await told.add(claiming("claiming", "big"))
+        assert await until(lambda: _any(claims(told.cluster)), within=400)
+        (claim,) = await claims(told.cluster)
+        assert claim.labels[NODEPOOL] == "drivers"
+
+    labels = {HANDED_OUT_BY: GpuSystem.DRA.value}
+    pools = (pool("silent", "g6.xlarge"), pool("drivers", "g6.12xlarge", labels=labels))
+    tell(story, *pools, device_class(), claim_template("big", BIG))
 
 
 def test_a_claim_that_no_model_can_meet_brings_nothing_and_says_why() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from karpool.cluster.market.market import Market
 from karpool.gpu.scale_up.demand import ScaleUpCandidate, WaitingWorker, key_of
 from karpool.gpu.scale_up.feasibility import feasible
-from karpool.gpu.scale_up.system_nodes import ShownNode, SystemNodes, is_for_hami, refused_pool
+from karpool.gpu.scale_up.system_nodes import ShownNode, SystemNodes, refused_pool
 from karpool.model.catalogue.catalogue import InstanceType
 from karpool.model.devices.device import POOL_LABEL
 from karpool.model.devices.node_devices import AMD_GPU, NodeYield, smallest_yield, type_yield
@@ -83,8 +83,7 @@ class CandidateFinder:
     def _refused_pool(self, item: WaitingWorker, pool: CompiledPool) -> str:
         if item.system is None:
             return ""
-        labelled = any(is_for_hami(other) for other in self.pools.values())
-        return refused_pool(item, pool, hami_is_labelled=labelled)
+        return refused_pool(item, pool, self.pools.values())
 
     def why_none(self, item: WaitingWorker) -> str:
         """Why there is no candidate, pool by pool."""

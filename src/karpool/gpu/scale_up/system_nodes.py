@@ -7,7 +7,7 @@ tells is refused with the label that would tell it. Pure.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from karpool.gpu.scale_up.demand import WaitingWorker
@@ -29,6 +29,8 @@ MIG_CONFIG = "nvidia.com/mig.config"
 REPLICAS = ("nvidia.com/gpu.replicas", "cloud.google.com/gke-max-shared-clients-per-gpu")
 _HAMI_NODES = ("gpu", "on")  # the label by which HAMi's device plugin finds its nodes
 _KAI_POOL = "kai.scheduler/node-pool"
+# Of these the labels that say how cards are cut tell which pools are theirs.
+_CUT_BY_LABEL = (GpuSystem.MIG, GpuSystem.TIME_SLICES)
 # Where the memory of a model is not known, percentages of it still are; nothing in bytes fits so little.
 _HUNDRED_PERCENT = 100_000
 _REPLICAS_MAX = 128
@@ -110,8 +112,8 @@ def admits(item: WaitingWorker, room: DeviceRoom) -> bool:
     return room.kind.admits(replace(item.demand, pool=""))
 
 
-def refused_pool(item: WaitingWorker, pool: CompiledPool, *, hami_is_labelled: bool) -> str:
-    """Why nodes of a pool are not for the system of this item; empty where they are."""
+def refused_pool(item: WaitingWorker, pool: CompiledPool, pools: Collection[CompiledPool]) -> str:
+    """Why nodes of a pool, one of these, are not for the system of this item; empty where they are."""
     system, labels = item.system, pool.labels
     owner = labels.get(HANDED_OUT_BY, "")
     if owner:
@@ -121,15 +123,19 @@ def refused_pool(item: WaitingWorker, pool: CompiledPool, *, hami_is_labelled: b
         return "" if gpu_pool == item.request.pool else f"it belongs to GPU pool {gpu_pool}"
     if POOL_LABEL in labels:
         return f"it belongs to GPU pool {labels[POOL_LABEL]}"
-    if system is GpuSystem.HAMI and hami_is_labelled and labels.get(_HAMI_NODES[0]) != _HAMI_NODES[1]:
+    if system is GpuSystem.HAMI and _is_for_hami(pool):
+        return ""
+    if system is GpuSystem.HAMI and any(_is_for_hami(other) for other in pools):
         return "HAMi works on nodes labelled gpu=on"
     wanted_pool = dict(item.shape.labels).get(_KAI_POOL, "") if system is GpuSystem.KAI else ""
-    if wanted_pool and labels.get(_KAI_POOL) != wanted_pool:
-        return f"it is not KAI's node pool {wanted_pool}"
+    if wanted_pool:
+        return "" if labels.get(_KAI_POOL) == wanted_pool else f"it is not KAI's node pool {wanted_pool}"
+    if system not in _CUT_BY_LABEL and any(other.labels.get(HANDED_OUT_BY) == system for other in pools):
+        return f"it does not say whose its devices are, and others are labelled {HANDED_OUT_BY}: {system}"
     return ""
 
 
-def is_for_hami(pool: CompiledPool) -> bool:
+def _is_for_hami(pool: CompiledPool) -> bool:
     return pool.labels.get(_HAMI_NODES[0]) == _HAMI_NODES[1]
 
 

@@ -191,12 +191,8 @@ def _whole(labels: Labels, allocatable: Mapping[str, int], card: _Card) -> Devic
     if units <= 0:
         return None
     strategy = labels.get(_SHARING, "") or labels.get(_GKE + "gpu-sharing-strategy", "")
-    clients = (
-        _number(labels.get(_REPLICAS, ""))
-        or _number(labels.get(_GKE + "max-shared-clients-per-gpu", ""))
-        or 1
-    )
-    shared = clients > 1
+    clients = _clients(labels, resource, units)
+    shared = clients > 1 or resource == _RENAMED
     profile = _profile_name(_single_profile(labels), card.model)
     mig = card.model.profile(profile) if card.model is not None else None
     told = _number(labels.get(_MEMORY, "")) if profile else card.memory_mib
@@ -212,11 +208,20 @@ def _whole(labels: Labels, allocatable: Mapping[str, int], card: _Card) -> Devic
         tflops_milli=_part(card.tflops_milli, share),
         compute_share=share,
         shareable=shared,
-        sharers_max=clients,
+        sharers_max=clients if clients > 1 or not shared else None,
         memory_isolated=not shared or strategy == "mps",
         profile=profile,
         unstable=labels.get(_MIG_STATE, "") in _CHANGING,
     )
+
+
+def _clients(labels: Labels, resource: str, units: int) -> int:
+    """How many units a device is; where only its new name says that it is shared, by the number of cards."""
+    told = _number(labels.get(_REPLICAS, "")) or _number(labels.get(_GKE + "max-shared-clients-per-gpu", ""))
+    cards = _number(labels.get(_COUNT, ""))
+    if told or resource != _RENAMED or not cards or units % cards:
+        return told or 1
+    return units // cards
 
 
 def _single_profile(labels: Labels) -> str:
