@@ -1,36 +1,36 @@
-"""What somebody needs to know of a cluster. Kinds that are watched, and memory, follow from it."""
+"""The parts of a cluster that a component needs. They decide which kinds are watched, and the memory used."""
 
 from enum import Flag, auto
 
 
 class Aspect(Flag):
-    ROOM = auto()  # nodes and pods: always there
-    NAMESPACES = auto()  # their labels, for namespace selectors
-    VOLUMES = auto()  # where claims and volumes allow pods to be
+    ROOM = auto()  # nodes and pods: always included
+    NAMESPACES = auto()  # labels of namespaces, for namespace selectors
+    VOLUMES = auto()  # where volume claims and volumes allow pods to run
     NODECLAIMS = auto()  # nodes joined with their claims, and prices
-    POOLS = auto()  # NodePools and node classes, what they use of their limits
-    DAEMONS = auto()  # what runs on every new node
-    STOCK = auto()  # what could not be bought, which pools do not deliver
+    POOLS = auto()  # NodePools and node classes, and the usage of limits
+    DAEMONS = auto()  # DaemonSets, which run on every new node
+    STOCK = auto()  # offerings out of stock, and pools that fail to launch
     WAITING = auto()  # pods that the scheduler found no node for
-    OWNERS = auto()  # whose pods are on nodes, through controllers of controllers
+    OWNERS = auto()  # the workloads of pods, through chains of controllers
     NODE_GROUPS = auto()  # of cluster-autoscaler
-    DISRUPTION = auto()  # what taking a pod away costs, and budgets
+    DISRUPTION = auto()  # the cost of evicting a pod, and budgets
     BUDGETS = auto()  # budgets alone
     QUOTAS = auto()
     PRIORITIES = auto()
-    DEVICES = auto()  # GPUs as objects say them; what pods hold of them is seen without
+    DEVICES = auto()  # GPU objects; the devices that pods use are known without them
     DEVICE_QUOTAS = auto()
     DRA = auto()
     BUFFERS = auto()
     OVERLAYS = auto()
-    RECORDS = auto()  # what Karpool itself has asked for or is moving
+    RECORDS = auto()  # Karpool's own node requests and moves
 
 
 NO_ASPECTS = Aspect(0)
 
 
 class NotWatched(LookupError):
-    """Somebody asks for what was not watched: a mistake in the program, not "there are none"."""
+    """A component reads an aspect that is not watched: a programming error, not "there are none"."""
 
     def __init__(self, aspect: Aspect) -> None:
         super().__init__(f"{aspect.name} is not watched; request it when you create the Cluster")

@@ -1,4 +1,4 @@
-"""What is told about the objects of a kind, whoever delivers it: an informer, one list, or a file."""
+"""Changes of the objects of a kind, from any source: an informer, one list, or a file."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,18 @@ ADDED = "ADDED"
 MODIFIED = "MODIFIED"
 DELETED = "DELETED"
 UNREADABLE = "UNREADABLE"
-WHOLE_KIND = ObjectKey("", "*")  # no object can be called that: all of a kind that may not be listed
+WHOLE_KIND = ObjectKey("", "*")  # key of no object: all objects of a kind that may not be listed
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange(Generic[T]):
-    """`object` is the newest known state; for DELETED it is the last one, or None if that was not kept.
-    `old` is what it replaces, when objects are kept.
+    """One change of an object.
 
-    UNREADABLE: the object is there, but its bytes (`raw`) are not what its kind should look like. It has
-    no `object`, and whatever was known of it may no longer be true.
+    `object` is the newest known state; for DELETED it is the last one, or None if it was not kept. `old` is
+    the state before, if objects are kept.
+
+    UNREADABLE: the object exists, but its bytes (`raw`) do not match its kind. It has no `object`, and what
+    was known about it may no longer be true.
     """
 
     type: str  # ADDED, MODIFIED, DELETED, UNREADABLE
@@ -37,18 +39,18 @@ class ObjectChange(Generic[T]):
 
 
 class ChangeSink(Protocol[T]):
-    """Takes changes in batches: a page of a list, or what arrived together on a watch.
+    """Takes changes in batches: a page of a list, or the events that a watch delivered together.
 
-    One with a true `takes_unreadable` is also told of objects that cannot be read; to others such an
-    object stays what it was. One with a true `takes_whole_kind` is told that the kind may not be listed
-    (UNREADABLE of `WHOLE_KIND`), and when it may (DELETED); to others such a kind is empty.
+    A sink with a true `takes_unreadable` also gets objects that cannot be read; for other sinks such an
+    object keeps its last state. A sink with a true `takes_whole_kind` is told when the kind may not be listed
+    (UNREADABLE of `WHOLE_KIND`) and when it may again (DELETED); for other sinks such a kind is empty.
     """
 
     def apply(self, changes: Sequence[ObjectChange[T]], /) -> None: ...
 
 
 class PutDropSink(Generic[T]):
-    """Calls one function for objects as they are now, and one for those that are gone."""
+    """Calls one function for current objects, and one for deleted objects."""
 
     def __init__(self, put: Callable[[ObjectKey, T], None], drop: Callable[[ObjectKey], None]) -> None:
         self._put, self._drop = put, drop
@@ -62,7 +64,7 @@ class PutDropSink(Generic[T]):
 
 
 def change_of_raw(raw: Any, key: ObjectKey, struct: type[Any]) -> ObjectChange[Any]:
-    """An object of a file, as an informer would tell of it."""
+    """Return an object of a file as the change that an informer would deliver."""
     if struct is dict:
         return ObjectChange(ADDED, key, raw)
     try:
@@ -73,8 +75,10 @@ def change_of_raw(raw: Any, key: ObjectKey, struct: type[Any]) -> ObjectChange[A
 
 
 def is_selected(raw: Mapping[str, Any], key: ObjectKey, selection: ListOptions) -> bool:
-    """The selections that kinds have: a namespace, a name, the phase of a pod, of an event its reason and
-    whom it is about."""
+    """Whether an object matches the selections that kinds use.
+
+    These are a namespace, a name, the phase of a pod, and the reason and the involved object of an event.
+    """
     if selection.namespace is not None and key.namespace != selection.namespace:
         return False
     status = raw.get("status")
@@ -106,7 +110,7 @@ def flattened(objects: Iterable[Any]) -> Iterable[Any]:
 
 
 def identity(raw: Any) -> tuple[str, ObjectKey]:
-    """Kind and key of an object that may be anything."""
+    """Return kind and key of an object of any form."""
     if not isinstance(raw, Mapping):
         return "", ObjectKey("", "")
     metadata = raw.get("metadata")

@@ -1,8 +1,8 @@
-"""What is known of one cluster, kept current by changes of its objects.
+"""The state of one cluster, kept current by changes of its objects.
 
-It belongs to one event loop, and knows no clock and no client: whoever delivers says what time it is.
-Objects may come in any order. An object that cannot be understood is listed in `problems`; what it means
-stands in `kinds`. Snapshots may be read anywhere.
+It belongs to one event loop, and has no clock and no client: the caller passes the time. Objects may arrive
+in any order. An object that cannot be read is listed in `problems`; its effect is defined in `kinds`.
+Snapshots may be read in any thread.
 """
 
 from collections import Counter
@@ -58,12 +58,14 @@ LeftOut = Callable[[ObjectKey, Pod], bool]
 
 
 class Cluster:
-    """`left_out` are pods that are not part of the picture, because whoever asks counts them otherwise;
-    `keeps` are pods that are kept as they are, for who decides about each of them (`Snapshot.kept_pods`).
+    """The state of one cluster.
 
-    `expected`: the rows of the room are what nodes will be once they have started, machines without a node
-    included, as Karpenter plans with them. `shares=False` is for those who imitate a component that knows
-    of no shares of devices.
+    `left_out` selects pods to ignore, because the caller counts them in another way. `keeps` selects pods to
+    keep whole, for callers that decide about each pod (`Snapshot.kept_pods`).
+
+    `expected`: the rows of the room are nodes as they will be after their start, including machines without a
+    node, as Karpenter plans. `shares=False` is for imitating a component that does not know shares of
+    devices.
     """
 
     def __init__(
@@ -85,8 +87,8 @@ class Cluster:
         self.group_failures = group_failures if group_failures is not None else LaunchFailures()
         self.room = ClusterRoom(volumes=Aspect.VOLUMES in aspects, devices=shares, dra=Aspect.DRA in aspects)
         self.problems: UnreadableObjects = self.room.problems
-        self.listeners: list[Callable[[ClusterKind], None]] = []  # told after objects of a kind changed
-        self.changes = 0  # of objects, whether or not they were news
+        self.listeners: list[Callable[[ClusterKind], None]] = []  # called after objects of a kind changed
+        self.changes = 0  # number of changes, including those without effect
         self._left_out = left_out
         self._keeps = keeps
         self._kept = KeptPods()
@@ -99,17 +101,17 @@ class Cluster:
         self._groups = NodeGroupStore(self.group_failures)
         self._quotas = QuotaStore(self.problems)
         self._daemons = DaemonOverhead()
-        self._known_daemons = DaemonOverhead()  # as snapshots show them
+        self._known_daemons = DaemonOverhead()  # as shown in snapshots
         self._expected = ExpectedRows(self.room, self._daemons) if expected else None
         if self._expected is not None:
             self._nodes.listeners.append(self._expected.change)
         self._budgets = BudgetStore(self.problems)
         self._stock = StockOutEvents(self.failures)
-        self._created: dict[str, float] = {}  # claims that do not say when they were made
+        self._created: dict[str, float] = {}  # claims without a creation time
         self._held = HeldObjects()
         self._buffers = BufferStore()
-        self._buffer_pods = self._buffers.pods()  # those that the room knows
-        # Asked for every object, and slow to ask of a Flag.
+        self._buffer_pods = self._buffers.pods()  # those in the room
+        # Cached, because they are checked for every object and a Flag is slow.
         self._joins_claims = Aspect.NODECLAIMS in aspects
         self._sees_groups = Aspect.NODE_GROUPS in aspects
         self._sees_stock = Aspect.STOCK in aspects
@@ -126,19 +128,21 @@ class Cluster:
         self._readers = {kind: self._reader(kind) for kind in self.kinds}
         self._latest: Snapshot | None = None
         self._latest_facts: tuple[object, ClusterFacts] | None = None
-        self._other_changes = 0  # of what neither room nor nodes nor pools count themselves
+        self._other_changes = 0  # changes that room, nodes and pools do not count themselves
 
     # Reading
 
     @property
     def version(self) -> int:
-        """Rises with every change that a snapshot shows."""
+        """Increases with every change that a snapshot shows."""
         stores = self._nodes.version + self._pools.version + self._groups.version
         return self.room.version + stores + self._kept.version + self._other_changes
 
     def snapshot(self, now: float | None = None) -> Snapshot:
-        """The present, for keeps; the same object until something changes. With `now`, events that waited
-        for their claim are understood first, and agreements on prices begin and end."""
+        """Return the current state; the same object until something changes.
+
+        With `now`, events that wait for their claim are processed first, and contract periods start and end.
+        """
         if now is not None:
             self.market.contracted.see_time(now)
         if now is not None and Aspect.STOCK in self.aspects:
@@ -159,7 +163,7 @@ class Cluster:
         return latest
 
     def _put_buffer_pods(self) -> None:
-        """As pods that wait: they have a shape there, and no place."""
+        """Add the pods of capacity buffers to the room as pending pods."""
         before, pods = self._buffer_pods, self._buffers.pods()
         if pods is before:
             return
@@ -173,7 +177,7 @@ class Cluster:
     def _known(
         self, room: Room, joined: Mapping[str, StateNode], claims: Mapping[str, StateNode]
     ) -> ClusterFacts:
-        """The same facts as long as only pods come and go, unless each pod is one of them."""
+        """Return the facts; they are reused while only pods change, unless DISRUPTION shows each pod."""
         stores = self._nodes.version, self._pools.version, self._groups.version
         key = stores, self._other_changes, self.market.version
         if Aspect.DISRUPTION in self.aspects or self._latest_facts is None or self._latest_facts[0] != key:
@@ -181,14 +185,14 @@ class Cluster:
         return self._latest_facts[1]
 
     def unreadable(self, kind: ClusterKind) -> int:
-        """How many objects of a kind are there and were not understood."""
+        """Return how many objects of a kind exist and cannot be read."""
         if kind == kinds.PODS:
-            return self.room.unreadable_pods  # of other kinds no more are remembered than can be shown
+            return self.room.unreadable_pods  # the list of problems is bounded, this count is not
         return sum(problem.kind == kind.resource.kind for problem in self.problems)
 
     @property
     def kept_pods(self) -> Mapping[ObjectKey, Pod]:
-        """As they are now, without the cost of a snapshot; so `held`."""
+        """The kept pods, without the cost of a snapshot; so is `held`."""
         return self._kept.view()
 
     def held(self, kind: ClusterKind) -> Mapping[ObjectKey, Any]:
@@ -196,12 +200,12 @@ class Cluster:
 
     @property
     def nodes(self) -> StateNodeStore:
-        """Nodes joined with their claims as they are now, and who listens to their changes."""
+        """The current nodes, joined with their claims; the store also has the listeners for changes."""
         self._require(Aspect.NODECLAIMS)
         return self._nodes
 
     def budgets(self, namespace: str) -> Iterable[CompiledPdb]:
-        """Of pods in a namespace, as they are now."""
+        """Return the current budgets of a namespace."""
         if not kinds.BUDGETS.aspects & self.aspects:
             raise NotWatched(Aspect.BUDGETS)
         return self._budgets.of(namespace)
@@ -212,17 +216,17 @@ class Cluster:
     def replicas_of(
         self, namespace: str, api_version: str, kind: str, name: str
     ) -> tuple[Counter[Requests], int]:
-        """Pods of a workload at this moment: those on nodes by what they ask for, and how many wait."""
+        """Return the pods of a workload: those on nodes by their requests, and the number of pending ones."""
         self._require(Aspect.OWNERS)
         return self._owned_pods.of(namespace, api_version, kind, name)
 
     def workloads(self) -> Iterator[tuple[str, OwnerReference]]:
-        """By namespace what pods belong to, as far as controllers of controllers are known."""
+        """Yield the workloads that own pods, with their namespace, as far as the owners are known."""
         self._require(Aspect.OWNERS)
         return self._owned_pods.workloads()
 
     def wanting_of(self, namespace: str, api_version: str, kind: str, name: str) -> Counter[Requests]:
-        """Pods of a workload for which an autoscaler should make room, by what they ask for."""
+        """Return by requests the pods of a workload that an autoscaler should make room for."""
         self._require(Aspect.OWNERS)
         return self._owned_pods.wanting(namespace, api_version, kind, name)
 
@@ -254,8 +258,10 @@ class Cluster:
             listener(kind)
 
     def load(self, objects: Iterable[Any], now: float) -> list[UnreadableObject]:
-        """Raw objects of any kind, lists included; kinds that nobody asked for are passed over. Returns
-        what could not be understood."""
+        """Load raw objects of any kind, including lists; return the objects that could not be read.
+
+        Objects of kinds that are not watched are ignored.
+        """
         before = {id(problem) for problem in self.problems}
         by_name: dict[tuple[str, str], list[ClusterKind]] = {}
         for kind in self.kinds:
@@ -273,7 +279,7 @@ class Cluster:
             ):
                 if is_selected(raw, key, kind.selection):
                     self.apply(kind, (change_of_raw(raw, key, kind.struct),), now)
-        self._nodes.settle()  # what does not fit together is a problem, too
+        self._nodes.settle()  # objects that contradict each other are problems, too
         return [problem for problem in self.problems if id(problem) not in before]
 
     # Readers
@@ -352,7 +358,7 @@ class Cluster:
             self.room.upsert_node(node)
         if self._joins_claims or self._sees_groups:
             self.market.learn(node)
-        if self._joins_claims or (self._sees_groups and self.market.contracted):  # all of them are billed
+        if self._joins_claims or (self._sees_groups and self.market.contracted):  # all are on the bill
             self._nodes.put_node(node)
         if self._sees_groups:
             self._groups.put_node(node_facts(node))

@@ -1,13 +1,11 @@
 """A cluster in columns, kept current by events, and its snapshots.
 
-`Cluster` feeds it object by object. Objects may come in any order: a pod whose node is not known is
-remembered and counted when the node comes. Pods that have ended free their room;
-terminating ones hold it until they are gone. An object that cannot be understood
-is listed in `problems`; if it was known before, what was known stays. A pod that cannot
-be understood holds its node: nothing is free there (`blocked`); one whose node cannot be
-told either makes the picture incomplete.
+`Cluster` feeds it object by object. Objects may arrive in any order: a pod on an unknown node is stored and
+counted when the node arrives. Finished pods free their room; terminating pods hold it until they are deleted.
+An object that cannot be read is listed in `problems`; its last readable state stays. A pod that cannot be
+read blocks its node: nothing is free there (`blocked`). If its node is unknown, too, the state is incomplete.
 
-Not for concurrent use: it belongs to one event loop. Snapshots may be read anywhere.
+Not for concurrent use: it belongs to one event loop. Snapshots may be read in any thread.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,14 +37,17 @@ from karpool.packing.dra.pod_claims import HeldClaims
 from karpool.packing.tables.node_table import NodeRow, node_row
 from karpool.packing.tables.room import Room, StoredRoom
 
-# An entry that no node satisfies: what a pod has whose volumes cannot be understood.
+# An entry that no node satisfies, for a pod whose volumes cannot be read.
 _NOWHERE: tuple[Alternatives, ...] = ((),)
 
 
 class ClusterRoom:
-    """`volumes=False` is for those who do not feed claims, volumes and storage classes: pods then go
-    where they like, instead of waiting for claims that never come. `devices=False` is for those who
-    imitate a component that knows of no shares of devices; `dra` for those who feed slices and claims."""
+    """The room of a cluster.
+
+    `volumes=False` is for callers that do not feed claims, volumes and storage classes: volumes then do not
+    restrict pods, instead of making them wait for claims that never arrive. `devices=False` is for imitating
+    a component that does not know shares of devices. `dra` is for callers that feed slices and claims.
+    """
 
     def __init__(self, *, volumes: bool = True, devices: bool = True, dra: bool = False) -> None:
         self.problems = UnreadableObjects()
@@ -67,11 +68,11 @@ class ClusterRoom:
         self._latest: Room | None = None
 
     def snapshot(self) -> Room:
-        """The present, for keeps; the same object until something changes. O(columns)."""
+        """Return the current state; the same object until something changes. O(columns)."""
         self._reshape_affected_pods()
         if self._latest is None:
             rows, shape_ids, by_row, pending = self._pods.views()
-            devices = self._devices.table(self._nodes, self._room)  # before room: shares take of it
+            devices = self._devices.table(self._nodes, self._room)  # before room, which shares reduce
             free, allocatable, slots = self._room.views()
             self._namespaces_shared = True
             self._latest = StoredRoom(
@@ -97,7 +98,7 @@ class ClusterRoom:
 
     @property
     def blocked(self) -> Mapping[str, int]:
-        """Nodes with pods that cannot be read, and how many: nothing is free there."""
+        """The nodes with unreadable pods, and their number: nothing is free there."""
         return self._unreadable.per_node
 
     @property
@@ -110,13 +111,13 @@ class ClusterRoom:
 
     @property
     def complete(self) -> bool:
-        """Whether it is known of every pod on which node it is."""
+        """Whether the node of every pod is known."""
         return not self._unreadable.somewhere
 
     # Feeding
 
     def take_blocked_changes(self) -> set[str]:
-        """Nodes that were blocked, or no longer are, since this was last asked."""
+        """Return the nodes that were blocked or unblocked since the last call."""
         taken, self._blocked_changes = self._blocked_changes, set()
         return taken
 
@@ -130,7 +131,7 @@ class ClusterRoom:
         self.put_node(row)
 
     def put_node(self, node: NodeRow) -> None:
-        """Like `upsert_node`, for a node that is understood already."""
+        """Like `upsert_node`, for a node that is already compiled."""
         node = self.attach_limits.limited(node)
         version, count = self._nodes.version, len(self._nodes)
         row = self._nodes.put(node)
@@ -164,7 +165,7 @@ class ClusterRoom:
             if not pod.name:
                 raise Invalid("metadata.name", "", "is required")
             if pod.is_terminating and moment(pod.metadata.deletion_timestamp) is None:
-                # Who ends leaves its node soon; of this one nobody can tell.
+                # A terminating pod leaves its node soon; when is unknown here.
                 raise Invalid(
                     "metadata.deletionTimestamp",
                     pod.metadata.deletion_timestamp,
@@ -180,7 +181,7 @@ class ClusterRoom:
             self._block(self._unreadable.drop(key))
         shape = self._pods.shapes[shape_id]
         if shape.devices is not None and not self._knows_shares:
-            # For them a share is a resource like any other.
+            # To such a component a share is an ordinary resource.
             shape = replace(shape, devices=None, requests=positive(effective_requests(pod)))
             shape_id = self._pods.shapes.intern(shape)
         if self._sees_volumes and self.volumes.put_pod(key, pod):
@@ -190,7 +191,7 @@ class ClusterRoom:
         self._put_pod(key, shape_id, pod.spec.node_name, held)
 
     def put_pod(self, key: str, shape: PodShape, node: str = "") -> None:
-        """Like `upsert_pod`, for a pod that is understood already; `key` is `namespace/name`."""
+        """Like `upsert_pod`, for a pod that is already compiled; `key` is `namespace/name`."""
         held = None if shape.devices is None else HeldDevices(shape.devices, ())
         self._put_pod(key, self._pods.shapes.intern(shape), node, held)
 
@@ -214,7 +215,7 @@ class ClusterRoom:
             self._changed()
 
     def hold_pod(self, key: ObjectKey, raw: bytes, error: Invalid) -> None:
-        """A pod that cannot be decoded; what was known of it stays charged."""
+        """Block the node of a pod that cannot be decoded; the last known requests stay charged."""
         place = place_of(raw)
         if place.is_terminal:
             self.remove_pod(key.namespace, key.name)
@@ -230,27 +231,27 @@ class ClusterRoom:
                 self._changed()
 
     def shape_of(self, namespace: str, name: str) -> PodShape | None:
-        """What a pod asks for, its volumes included; None when it is not known, or not understood."""
+        """Return the shape of a pod, including its volumes; None if it is unknown or cannot be read."""
         self._reshape_affected_pods()
         key = f"{namespace}/{name}" if namespace else name
         return self._pods.shape_of(key) if key in self._pods else None
 
     def volumes_of(self, pod: Pod) -> list[PodVolume]:
-        """What stands about each of a pod's claims; none where claims are not watched."""
+        """Return the state of each volume claim of a pod; empty if claims are not watched."""
         return self.volumes.volumes_of(pod) if self._sees_volumes else []
 
     def exclusive(self, pod: Pod) -> list[str]:
-        """Keys of a pod's volume claims that one pod at a time may use; none where they are not watched."""
+        """Return the keys of a pod's volume claims that allow one pod at a time; empty if not watched."""
         return exclusive_claims(pod, self.volumes.claims) if self._sees_volumes else []
 
     def node_of(self, key: str) -> str:
-        """The node of a pod; empty for one that has none, or is not known."""
+        """Return the node of a pod; empty if it has none or is unknown."""
         row, home = self._pods.place_of(key)
         return self._nodes.rows[row].name if row >= 0 else home
 
     @property
     def devices(self) -> Mapping[str, tuple[DeviceUse, ...]]:
-        """By node, as of the latest snapshot."""
+        """Devices by node, as of the latest snapshot."""
         return self._devices.uses
 
     def described_device(self, name: str) -> Device | None:
@@ -272,7 +273,7 @@ class ClusterRoom:
             self._changed()
 
     def close_gpu(self, name: str, error: Invalid) -> None:
-        """A device that cannot be read is there, and is not free."""
+        """Keep a device that cannot be read, and close it."""
         self.problems.add("GPU", name, error)
         if self._devices.close_device(name):
             self._changed()
@@ -288,7 +289,7 @@ class ClusterRoom:
             self._changed()
 
     def put_dra(self, kind: str, key: ObjectKey, obj: object) -> None:
-        """A slice, class, claim, template or taint rule of devices."""
+        """Add a slice, class, claim, template or taint rule of DRA."""
         assert self._dra is not None
         self._dra.put(kind, key, obj)
         self._changed()
@@ -302,13 +303,13 @@ class ClusterRoom:
         return self._dra.held_claims() if self._dra is not None else HeldClaims()
 
     def leave_out_claims(self, pods: frozenset[str]) -> None:
-        """Those that only these pods (uids) have, for a what-if; an empty set brings them back."""
+        """Leave out the claims that only these pods (UIDs) use, for a what-if; an empty set restores them."""
         if self._dra is not None:
             self._dra.leave_out(pods)
             self._changed()
 
     def close_dra(self, kind: str, key: ObjectKey, reason: str) -> None:
-        """One that cannot be read."""
+        """Note a DRA object that cannot be read."""
         assert self._dra is not None
         self._dra.unreadable(kind, key, reason)
         self._changed()
@@ -320,8 +321,10 @@ class ClusterRoom:
         self._latest = None
 
     def _reshape_affected_pods(self) -> None:
-        """Give pods whose claims, volumes or classes changed the shape that follows from them, and nodes what
-        volumes without a pod leave them."""
+        """Update the shapes of pods whose claims, volumes or classes changed, and the limits of nodes.
+
+        Volumes without a pod count against the attach limits of a node.
+        """
         if not self._sees_volumes:
             return
         nodes, self.volumes.affected_nodes = self.volumes.affected_nodes, set()
@@ -341,7 +344,7 @@ class ClusterRoom:
             return shape.with_volumes(_NOWHERE)
 
     def _offer_again(self, nodes: Iterable[str] | None) -> None:
-        """None: all of them, when pods ask for other resources than before."""
+        """Update what these nodes offer; None: all nodes, because pods ask for other resources now."""
         if nodes is None:
             nodes = [row.name for row in self._nodes.rows]
             self._changed()

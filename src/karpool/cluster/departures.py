@@ -1,4 +1,4 @@
-"""What if some pods were gone, and with them the resource claims that are only theirs."""
+"""A what-if view of the cluster without some pods and the resource claims that only they use."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from karpool.model.kubernetes.pod import Pod
 
 @contextmanager
 def departed(cluster: Cluster, pods: Sequence[Pod], now: float) -> Iterator[Snapshot]:
-    """The cluster without them. Afterwards it is as it was. They are pods that it was told of."""
+    """Yield a snapshot without these known pods; restore the cluster afterwards."""
     keys = [ObjectKey(pod.metadata.namespace, pod.name) for pod in pods]
     told = list(zip(keys, pods, strict=True))
     cluster.apply(kinds.PODS, [ObjectChange(DELETED, key, pod) for key, pod in told], now)

@@ -1,7 +1,7 @@
-"""Feeds a room with what nodes will be once they have started, instead of what they show.
+"""Feeds a room with nodes as they will be after their start, instead of as they are.
 
-A claim with a machine is a row before its node is there (`expected.row_name`). Daemons that belong on
-a row and do not run there yet have their room taken off.
+A claim with a machine is a row before its node exists (`expected.row_name`). The requests of daemons that
+belong on a row and do not run there yet are subtracted.
 """
 
 from karpool.cluster.cluster_room import ClusterRoom
@@ -17,8 +17,8 @@ class ExpectedRows:
         self._room = room
         self._daemons = daemons
         self._nodes: dict[str, StateNode] = {}  # by row
-        self._running: dict[str, dict[str, ObjectKey]] = {}  # by row: pods of daemons, and whose they are
-        self._row_of: dict[str, str] = {}  # of those pods
+        self._running: dict[str, dict[str, ObjectKey]] = {}  # by row: pods of daemons, and their DaemonSets
+        self._row_of: dict[str, str] = {}  # rows of those pods
 
     def change(self, before: StateNode | None, after: StateNode | None) -> None:
         if after is not None and _has_machine(after):

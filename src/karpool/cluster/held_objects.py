@@ -1,4 +1,4 @@
-"""Objects that the cluster only holds, for those who can read them: views are made when somebody looks."""
+"""Objects that the cluster stores without interpreting them; views are created on demand."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,7 +16,7 @@ class HeldObjects:
         self._views: dict[ClusterKind, Held] = {}
 
     def hold(self, kind: ClusterKind) -> None:
-        """From now on, even while there is none of it."""
+        """Start holding a kind, even while it has no objects."""
         self._objects.setdefault(kind, {})
 
     def put(self, kind: ClusterKind, key: ObjectKey, obj: Any) -> None:
@@ -28,7 +28,7 @@ class HeldObjects:
         self._views.pop(kind, None)
 
     def of(self, kind: ClusterKind) -> Held:
-        """As they are now, for keeps."""
+        """Return the current objects of a kind, as an immutable view."""
         view = self._views.get(kind)
         if view is None:
             view = self._views[kind] = MappingProxyType(dict(self._objects[kind]))

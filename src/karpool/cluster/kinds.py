@@ -1,7 +1,8 @@
-"""Every kind that a `Cluster` is fed with: the one place where kinds are named.
+"""Every kind that a `Cluster` is fed with; kinds are named only here.
 
-A row per kind and selection. `struct` is what an object is decoded into. A kind that `may_be_absent`
-has no objects where the server does not serve it; one that is served and cannot be read is never "none".
+There is a row per kind and selection. `struct` is the type that an object is decoded into. A kind that
+`may_be_absent` has no objects if the server does not serve it; a kind that is served and cannot be read is
+never "none".
 """
 
 from dataclasses import dataclass, replace
@@ -49,11 +50,11 @@ class Namespace(WireObject, frozen=True):
 
 
 class OwnedObject(WireObject, frozen=True):
-    """Any object, of which only the metadata is read."""
+    """Any object of which only the metadata is read."""
 
 
 class Unreadable(Enum):
-    """What an object of the kind that cannot be read means."""
+    """The effect of an object of the kind that cannot be read."""
 
     HOLDS_NODE = "nothing counts as free on its node, and the node is not removed"
     NOT_LISTED = "it is skipped: no capacity is counted on it"
@@ -77,14 +78,14 @@ class ClusterKind:
     unreadable: Unreadable = Unreadable.KEEPS_LAST
 
     def __hash__(self) -> int:
-        # Every event looks its kind up; the hash of all fields would cost more than the pod.
+        # Only the plural: every event looks up its kind, and hashing all fields is slow.
         return hash(self.resource.plural)
 
     def __str__(self) -> str:
         return str(self.resource)
 
 
-# Pods that have ended hold nothing; the server need not send them.
+# Finished pods use nothing, so the server need not send them.
 LIVE_PODS = ListOptions(field_selector="status.phase!=Succeeded,status.phase!=Failed")
 
 NAMESPACES = ClusterKind(api.NAMESPACES, Namespace, Aspect.NAMESPACES)
@@ -107,7 +108,7 @@ NODEPOOLS = ClusterKind(
     api.NODEPOOLS, NodePool, Aspect.POOLS, may_be_absent=True, unreadable=Unreadable.CLOSES_POOL
 )
 NODECLAIMS = ClusterKind(api.NODECLAIMS, NodeClaim, Aspect.NODECLAIMS | Aspect.STOCK, may_be_absent=True)
-# One is served where Karpenter runs, by whose cloud it is.
+# One of them is served where Karpenter runs, depending on the cloud.
 NODE_CLASS_KINDS = tuple(
     ClusterKind(resource, NodeClass, Aspect.POOLS, may_be_absent=True)
     for resource in (api.EC2NODECLASSES, api.EKSNODECLASSES, api.AKSNODECLASSES, api.GCENODECLASSES)
@@ -135,13 +136,13 @@ NODE_GROUP_STATUS = ClusterKind(
     ),
     may_be_absent=True,
 )
-# Between a pod and what people create. Others are rare, and asked for when they are met.
+# Controllers between a pod and its workload. Others are rare, and read on demand.
 OWNED_KINDS = tuple(
     ClusterKind(resource, OwnedObject, Aspect.OWNERS, may_be_absent=True)
     for resource in (api.REPLICASETS, api.DEPLOYMENTS, api.STATEFULSETS, api.JOBS)
 )
 RESOURCE_QUOTAS = ClusterKind(api.RESOURCEQUOTAS, ResourceQuota, Aspect.QUOTAS)
-# Held and not interpreted here: whoever reads them finds them in `Snapshot.objects`.
+# Stored without interpretation; components read them from `Snapshot.objects`.
 PRIORITIES = ClusterKind(api.PRIORITYCLASSES, PriorityClass, Aspect.PRIORITIES, may_be_absent=True)
 GPUS = ClusterKind(api.GPUS, GpuObject, Aspect.DEVICES, may_be_absent=True)
 GPU_RESOURCE_QUOTAS = ClusterKind(
@@ -230,5 +231,5 @@ ALL_KINDS: tuple[ClusterKind, ...] = (
 
 
 def kinds_of(aspects: Aspect) -> tuple[ClusterKind, ...]:
-    """The rows that these aspects need."""
+    """Return the rows that these aspects need."""
     return tuple(kind for kind in ALL_KINDS if kind.aspects & (aspects | Aspect.ROOM))

@@ -1,4 +1,4 @@
-"""What is done with the objects of one kind: when one comes or changes, goes, or cannot be read."""
+"""Readers of one kind: what happens when an object is added, changed, deleted, or cannot be read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -158,7 +158,7 @@ def of_buffers(buffers: BufferStore, kind: ClusterKind) -> ObjectReader:
 
 
 def of_templates(buffers: BufferStore, kind: ClusterKind, noted: NoteProblem) -> ObjectReader:
-    """Of pods that buffers keep room for."""
+    """Return a reader of pod templates and workloads for capacity buffers."""
     name = kind.resource.kind
     return ObjectReader(
         lambda key, raw, now: buffers.put_template(name, key, raw),
@@ -196,7 +196,7 @@ def of_node_groups(groups: NodeGroupStore, noted: NoteProblem) -> ObjectReader:
 
 
 def holder(held: HeldObjects, problems: UnreadableObjects, kind: ClusterKind) -> ObjectReader:
-    """Held as it is, for those who can read it."""
+    """Return a reader that stores objects without interpreting them."""
     held.hold(kind)
 
     def put(key: ObjectKey, obj: Any, now: float) -> None:
@@ -211,7 +211,7 @@ def holder(held: HeldObjects, problems: UnreadableObjects, kind: ClusterKind) ->
 
 
 def noted_problem(problems: UnreadableObjects, kind: ClusterKind) -> NoteProblem:
-    """What was known of it stays, and the problem is said."""
+    """Return a handler that reports the problem and keeps the last readable state."""
 
     def note(key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
         problems.add(kind.resource.kind, str(key), error)
@@ -220,7 +220,7 @@ def noted_problem(problems: UnreadableObjects, kind: ClusterKind) -> NoteProblem
 
 
 def unreadable_as_none(reader: ObjectReader) -> ObjectReader:
-    """It is there, and nobody can tell what it says."""
+    """Return a reader that passes an unreadable object as None: it exists, with unknown content."""
 
     def note(key: ObjectKey, raw: bytes, error: Invalid, now: float) -> None:
         reader.put(key, None, now)
@@ -230,7 +230,7 @@ def unreadable_as_none(reader: ObjectReader) -> ObjectReader:
 
 
 def and_then(reader: ObjectReader, then: Callable[[], None]) -> ObjectReader:
-    """Something follows from all objects of the kind together."""
+    """Return a reader that calls `then` after each change."""
 
     def put(key: ObjectKey, obj: Any, now: float) -> None:
         reader.put(key, obj, now)

@@ -24,11 +24,11 @@ class UnreadableObject:
 
 
 class UnreadableObjects:
-    """The latest problem of each object, until the object is fixed or gone."""
+    """The latest problem of each object, until the object is fixed or deleted."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], UnreadableObject] = {}
-        self.dropped = 0  # not kept, because there were too many
+        self.dropped = 0  # not stored, because there were too many
 
     def __iter__(self) -> Iterator[UnreadableObject]:
         return iter(self._known.values())

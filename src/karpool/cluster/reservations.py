@@ -1,6 +1,6 @@
-"""Nodes that Karpool's own records hold for something that is still to come.
+"""Nodes that Karpool's own records reserve for future pods.
 
-Between the placeholder of a scale-up and the worker that it was made for a node looks empty, and is not.
+Between the placeholder of a scale-up and the worker that it was created for, a node looks empty and is not.
 """
 
 from collections.abc import Iterable
@@ -21,13 +21,13 @@ class _Status(Wire, frozen=True):
 
 
 class _ScaleUp(WireObject, frozen=True):
-    """As much of a ScaleUp as says which nodes it holds."""
+    """The fields of a ScaleUp that say which nodes it reserves."""
 
     status: _Status | None = None
 
 
 def _read(raw: Any) -> _ScaleUp | None:
-    """None for one that cannot be read: its owner, the gpu-scaler, says so."""
+    """Read a ScaleUp; None if it is unreadable, which the gpu-scaler, its owner, reports."""
     try:
         return decode(raw, _ScaleUp)
     except Invalid:
@@ -35,7 +35,7 @@ def _read(raw: Any) -> _ScaleUp | None:
 
 
 def reserved_by(scale_ups: Iterable[Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Nodes, and claims whose node may still come, by name, each with who holds it."""
+    """Return the reserved nodes, and claims without a node yet, by name, each with its record."""
     nodes: dict[str, str] = {}
     claims: dict[str, str] = {}
     for scale_up in sorted(filter(None, map(_read, scale_ups)), key=lambda record: record.name):

@@ -1,8 +1,8 @@
-"""One immutable moment of a cluster: what everybody's questions are asked of.
+"""One immutable moment of a cluster, which all components read.
 
-`room` is what the packing kernel takes. `minus`, `plus` and `without` suppose something else and give
-another snapshot, in which nodes and pods follow the rows of its room. What was not watched raises
-`NotWatched`. Verdicts on pools and offerings are functions of time, so they take `now`.
+`room` is the input of the packing kernel. `minus`, `plus` and `without` return another, hypothetical
+snapshot, in which nodes and pods follow the rows of its room. Reading an aspect that is not watched raises
+`NotWatched`. The state of pools and offerings depends on the time, so these methods take `now`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,11 +49,11 @@ REGION_MISSING = (
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """What a snapshot says besides its room; shared by all that are supposed from it."""
+    """The content of a snapshot besides its room; shared by all hypothetical snapshots derived from it."""
 
     aspects: Aspect
     joined: Mapping[str, StateNode]  # by node
-    claims: Mapping[str, StateNode]  # without a node, by claim
+    claims: Mapping[str, StateNode]  # claims without a node, by name
     market: Market
     failures: LaunchFailures
     pools: Mapping[str, CompiledPool] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class ClusterFacts:
     held: Mapping[ClusterKind, Mapping[ObjectKey, Any]] = field(default_factory=dict)
     problems: tuple[object, ...] = ()
     blocked: Mapping[str, int] = field(default_factory=dict)
-    first_unreadable: Mapping[str, str] = field(default_factory=dict)  # by node that is blocked, one such pod
+    first_unreadable: Mapping[str, str] = field(default_factory=dict)  # blocked node to one such pod
     complete: bool = True
 
 
@@ -93,20 +93,20 @@ class Snapshot:
 
     @cached_property
     def nodes(self) -> Sequence[StateNode]:
-        """By row of the room. Without NODECLAIMS there are no claims to be joined, nor prices."""
+        """Nodes by row of the room. Without NODECLAIMS there are no claims to join, and no prices."""
         self._need(Aspect.NODECLAIMS)
         find = self.facts.joined.get
         return tuple(find(name) or StateNode(NodeFacts(name), None) for name in self.room.names)
 
     @property
     def claims_without_node(self) -> Sequence[StateNode]:
-        """By name of the claim."""
+        """Claims without a node, by name."""
         self._need(Aspect.NODECLAIMS)
         return [self.facts.claims[name] for name in sorted(self.facts.claims)]
 
     @property
     def claims(self) -> Iterator[ClaimFacts]:
-        """All there are, in no certain order."""
+        """All claims, in no particular order."""
         self._need(Aspect.NODECLAIMS)
         for joined in (*self.facts.joined.values(), *self.facts.claims.values()):
             if joined.claim is not None:
@@ -114,14 +114,14 @@ class Snapshot:
 
     @property
     def leaving(self) -> Sequence[str]:
-        """Nodes that are on their way out."""
+        """Nodes that are being removed."""
         self._need(Aspect.NODECLAIMS)
         return self.facts.leaving
 
     def expected(self) -> list[ExpectedNode]:
-        """Capacity on its way: claims without a node, and nodes that are not initialised, as they will be.
+        """Return capacity that is starting: claims without a node and uninitialized nodes, as they will be.
 
-        What cannot be read holds no room that anybody could promise.
+        A node that cannot be read is left out, because its room cannot be promised.
         """
         self._need(Aspect.NODECLAIMS)
         facts, coming = self.facts, []
@@ -137,15 +137,15 @@ class Snapshot:
 
     @property
     def blocked(self) -> Mapping[str, int]:
-        """Nodes with pods that cannot be read, and how many."""
+        """The nodes with unreadable pods, and their number."""
         return self.facts.blocked
 
     @property
     def complete(self) -> bool:
-        """Whether it is known of every pod on which node it is; otherwise nothing may be taken away."""
+        """Whether the node of every pod is known; otherwise no node may be removed."""
         return self.facts.complete
 
-    # Pools and what can be bought
+    # Pools and offerings
 
     @property
     def pools(self) -> Mapping[str, CompiledPool]:
@@ -159,13 +159,13 @@ class Snapshot:
 
     @property
     def broken_pools(self) -> Mapping[str, str]:
-        """Pools that cannot be understood, and why."""
+        """The pools that cannot be read, and why."""
         self._need(Aspect.POOLS)
         return self.facts.broken_pools
 
     @property
     def usage(self) -> Mapping[str, Resources]:
-        """By pool: what counts against its limits."""
+        """Usage by pool: what counts against its limits."""
         self._need(Aspect.NODECLAIMS)
         return self.facts.usage
 
@@ -179,12 +179,11 @@ class Snapshot:
         return self.facts.failures
 
     def stock_outs(self, now: float) -> tuple[StockOut, ...]:
-        """What cannot be had at present."""
+        """Return the offerings that are out of stock at present."""
         return self.failures.stock_outs(now)
 
     def deliverable_pools(self, now: float) -> Mapping[str, CompiledPool]:
-        """The pools, those that do not deliver at present, or at what price nobody can tell, marked as
-        not ready."""
+        """Return the pools; those that fail to launch, or have unclear prices, are marked as not ready."""
         dry = [
             name
             for name in self.pools
@@ -210,7 +209,7 @@ class Snapshot:
 
     @property
     def region_is_missing(self) -> bool:
-        """Whether there are pools, and nobody says in which region: what they could launch is not known."""
+        """Whether there are pools and the region is unknown, so that their offerings are unknown."""
         return bool(self.pools) and not self.facts.market.known
 
     @property
@@ -219,14 +218,14 @@ class Snapshot:
 
     @property
     def market(self) -> Market:
-        """What can be bought, as it is now: it only ever learns."""
+        """The current market; it is shared, and only ever learns."""
         return self.facts.market
 
     # Pods
 
     @property
     def pods(self) -> PodDisruptionTable:
-        """Of the rows of the room that the cluster really has; see `without`."""
+        """Pods on the rows of the room that really exist; see `without`."""
         self._need(Aspect.DISRUPTION)
         assert self.facts.pods is not None
         return self.facts.pods
@@ -238,7 +237,7 @@ class Snapshot:
 
     @property
     def pending(self) -> Sequence[str]:
-        """Keys of pods that an autoscaler would make room for."""
+        """Keys of the pods that an autoscaler would make room for."""
         self._need(Aspect.DISRUPTION)
         return self.facts.pending
 
@@ -250,13 +249,13 @@ class Snapshot:
 
     @property
     def nominated(self) -> frozenset[str]:
-        """Nodes that pending pods are meant for."""
+        """Nodes that pending pods are nominated to."""
         self._need(Aspect.DISRUPTION)
         return self.facts.nominated
 
     @property
     def buffers(self) -> BufferPods:
-        """Pods that are not there, and for which room is kept; they wait in the room by these names."""
+        """Virtual pods of capacity buffers; they are pending in the room under these names."""
         self._need(Aspect.BUFFERS)
         return self.facts.buffers
 
@@ -268,16 +267,16 @@ class Snapshot:
         return self.facts.quotas.get(namespace, ())
 
     def objects(self, kind: ClusterKind) -> Mapping[ObjectKey, Any]:
-        """Of kinds that are held and not interpreted: DRA, quotas, records, devices."""
+        """Objects of kinds that are stored and not interpreted: DRA, quotas, records, devices."""
         self._need(kind.aspects)
         return self.facts.held[kind]
 
     @property
     def problems(self) -> Sequence[str]:
-        """Objects that cannot be understood, and why."""
+        """Objects that cannot be read, and why."""
         return [str(problem) for problem in self.facts.problems]
 
-    # Supposing
+    # Hypothetical snapshots
 
     def assume(self, workloads: Iterable[Sequence[PodGroup]], *, topology: bool = False) -> AssumedDeduction:
         return assume(self.room, workloads, topology=topology)

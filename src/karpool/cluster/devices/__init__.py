@@ -1,1 +1,1 @@
-"""GPU devices, and who holds which share of which. Start with `device_store`."""
+"""GPU devices, and which pod uses which share. Start with `device_store`."""

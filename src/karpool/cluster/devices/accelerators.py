@@ -1,8 +1,8 @@
-"""Every accelerator of a cluster: what it is, who hands it out, who holds how much of it, and what is free.
+"""Every accelerator of a cluster: its model, who allocates it, which pods use how much, and what is free.
 
-Objects that describe devices are the truth; elsewhere the node is read as whoever hands out its devices
-describes it. Which device a plugin gave to a pod is not told by Kubernetes: the last ones that nobody holds
-a share of are assumed, as everywhere in Karpool.
+Objects that describe devices take precedence; otherwise the node is read as the allocator of its devices
+describes it. Kubernetes does not say which device a plugin gave to a pod: like the rest of Karpool, this
+module assumes the last devices without shares.
 """
 
 from collections import defaultdict, deque
@@ -36,14 +36,14 @@ TENSOR_FUSION, KAI = "tensor-fusion", "kai-scheduler"
 # gpu.nvidia.com, gpu.amd.com, gpu.intel.com, gaudi.intel.com, neuron.aws.com, tpu.google.com
 _ACCELERATOR_DRIVERS = ("gpu.", "gaudi.", "neuron.", "tpu.")
 _DRA = " (DRA)"
-_UNCUT = "spx"  # AMD's word for a card in one part
+_UNCUT = "spx"  # AMD's name for an unpartitioned card
 _NANOS = 10**9
 _KAI_POOL, _KAI_GROUP = "kai.scheduler/node-pool", "runai-gpu-group"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceHolder:
-    """A pod, and what it has of one device: whole units of the plugin, or a share."""
+    """A pod and its part of one device: whole units of the plugin, or a share."""
 
     pod: str
     units: int = 0
@@ -53,7 +53,7 @@ class DeviceHolder:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """`free_units`: more pods that its plugin would give it to, None where any number may share it."""
+    """One device. `free_units` is the number of pods its plugin would still serve; None: unlimited."""
 
     node: str
     device: str
@@ -71,7 +71,7 @@ class Accelerator:
 
     @property
     def is_of_driver(self) -> bool:
-        """Handed out through ResourceClaims."""
+        """Whether it is allocated through ResourceClaims."""
         return self.handed_out_by.endswith(_DRA)
 
 
@@ -79,7 +79,7 @@ Pods = Mapping[str, PodShape]
 
 
 def accelerators(snapshot: Snapshot) -> tuple[list[Accelerator], list[str]]:
-    """By node, in the order of the snapshot; and what cannot be read, a line each."""
+    """Return the devices by node, in the order of the snapshot, and a line for each unreadable object."""
     room = snapshot.room
     offered = {name: room.allocatable(name) for name in room.resources if "/" in name}
     devices: list[Accelerator] = []
@@ -148,7 +148,7 @@ def _of_node(
 def _described_devices(
     node: str, uses: Sequence[DeviceUse], groups: Sequence[DeviceGroup], pods: Pods
 ) -> Iterator[Accelerator]:
-    """Which of those that are left to its plugin a pod has is not told: the first ones."""
+    """Yield described devices. It is unknown which device of the plugin a pod uses: assume the first."""
     plugin = next((group for group in groups if group.resource in RESOURCES), None)
     holders = [] if plugin is None else sorted(_unit_holders(plugin, pods).items())
     units = deque(key for key, number in holders for _ in range(min(number, len(uses))))
@@ -179,12 +179,12 @@ def _described(node: str, use: DeviceUse, pods: Pods) -> Accelerator:
 
 
 def _left(use: DeviceUse) -> int:
-    """Pods may hold more than there is."""
+    """Return the free memory, at least 0: pods may use more than there is."""
     return max(use.left.vram_bytes, 0)
 
 
 def _registered(node: str, group: DeviceGroup, name: str, use: DeviceUse | None, pods: Pods) -> Accelerator:
-    """A device that a register lists: shares of it are handed out by whoever wrote the register."""
+    """Return a device that a register lists; the writer of the register allocates its shares."""
     blank = _blank(node, group, name)
     if use is None:
         return blank
@@ -200,7 +200,7 @@ def _registered(node: str, group: DeviceGroup, name: str, use: DeviceUse | None,
 def _counted(
     node: NodeFacts, group: DeviceGroup, uses: Mapping[str, DeviceUse], pods: Pods
 ) -> Iterator[Accelerator]:
-    """Devices of which only the number is known: units that pods took, and shares that we gave out."""
+    """Yield devices of which only the number is known: units used by pods, and shares that we allocated."""
     names = [_name(node.name, group, index) for index in range(group.devices)]
     shared = {name: _share_holders(uses[name], pods) for name in names if name in uses}
     taken: dict[str, list[DeviceHolder]] = defaultdict(list)
@@ -238,7 +238,7 @@ def _counted(
 
 
 def _free_memory(device: Accelerator, use: DeviceUse | None, holders: Sequence[DeviceHolder]) -> int | None:
-    """None where it is not told; whoever has a unit has the memory of all of it."""
+    """Return the free memory; None if unknown. A pod with a whole unit uses all of its memory."""
     if device.memory_bytes is None:
         return None
     if any(holder.units for holder in holders):
@@ -261,12 +261,14 @@ def _unit_holders(group: DeviceGroup, pods: Pods) -> dict[str, int]:
     return {key: number for key, number in units.items() if number > 0}
 
 
-# Drivers (DRA): devices are in slices, and who holds them is in claims
+# Drivers (DRA): devices are in slices, and their users are in claims
 
 
 def _published(node: NodeFacts, dra: DraState | None, problems: list[str]) -> list[tuple[DraDevice, bool]]:
-    """GPUs that a driver publishes for this node alone; and whether others have taken what it is made of: a
-    card that is cut up is no longer free as a whole."""
+    """Return the GPUs that a driver publishes for this node alone, and whether their counters are used up.
+
+    A partitioned card is no longer free as a whole.
+    """
     if dra is None or not dra.stock.has_devices:
         return []
     try:
@@ -345,7 +347,7 @@ def _of_driver(node: str, device: DraDevice, claims: _Claims, pods: Pods, *, spe
 
 
 def _not_consumed(device: DraDevice, memory: int | None, allocated: Sequence[AllocatedDevice]) -> int | None:
-    """Of a device that several may have, None where a claim does not say how much of it is its own."""
+    """Return the free memory of a device; None if a claim on a shared device does not say its part."""
     if not allocated:
         return memory
     if not device.shareable:
@@ -362,8 +364,10 @@ def _consumed(allocated: AllocatedDevice) -> int | None:
 
 
 def _users(claim: str, pods: Pods, *, shared: bool, memory: int) -> list[DeviceHolder]:
-    """The pods of this node that name a claim; the claim itself where none does. What they have of a device
-    that claims share, they have together."""
+    """Return the pods of this node that use a claim; the claim itself if there is none.
+
+    Pods that share a claim use its part of the device together.
+    """
     namespace, _, name = claim.partition("/")
     users = [
         key
@@ -415,7 +419,7 @@ def _shared_by_kai(device: Accelerator, sharers: Sequence[tuple[str, PodShape]])
     )
     shared = replace(device, handed_out_by=KAI, holders=holders, free_units=None)
     if any(shape.devices is None or not shape.devices.is_readable for _, shape in sharers):
-        return replace(shared, free_units=0, free_memory_bytes=0)  # what cannot be read may be everything
+        return replace(shared, free_units=0, free_memory_bytes=0)  # an unreadable share may be all of it
     if device.memory_bytes is None:
         return shared
     used = sum(holder.memory_bytes for holder in holders)

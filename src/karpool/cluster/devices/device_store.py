@@ -1,9 +1,8 @@
-"""The devices of a cluster's nodes, and what bound pods hold of them.
+"""The devices of a cluster's nodes, and the shares that bound pods use.
 
-Where GPU objects describe a node's devices they are the truth; elsewhere a node with GPUs has as
-many devices as its plugin offers. Pods say what they hold: their demand, and in an annotation the
-devices. Nobody's word is taken for more than it says: where a pod on a node holds devices that
-cannot be told, no device of that node is free for others.
+GPU objects take precedence if they describe the devices of a node; otherwise a node with GPUs has as many
+devices as its plugin offers. A pod states its demand, and in an annotation its devices. If a pod on a node
+uses unknown devices, no device of that node is free for others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,23 +33,25 @@ _NO_PODS: Mapping[str, "HeldDevices"] = {}
 
 @dataclass(frozen=True, slots=True)
 class HeldDevices:
-    """What one bound pod holds: so much of each of these devices."""
+    """The devices that one bound pod uses, and the demand on each of them."""
 
     demand: DeviceDemand
     names: tuple[str, ...]
-    partitions: tuple[DevicePartition, ...] = ()  # of each of them, where it is written down
+    partitions: tuple[DevicePartition, ...] = ()  # one for each device, if recorded
 
 
 def held_devices(demand: DeviceDemand, annotations: Mapping[str, str]) -> HeldDevices:
-    """What a pod says of itself."""
+    """Return what the annotations of a pod say about its devices."""
     return HeldDevices(
         demand, assigned_devices(annotations), written_partitions(annotations.get(PARTITIONS, ""))
     )
 
 
 class DeviceUse(msgspec.Struct, frozen=True):
-    """A device, who holds a share of it (keys of pods), and what is left. `closed`: nobody may have more of
-    it, whatever is left. `described`: a GPU object says what it is."""
+    """A device, the pods that use a share of it (keys), and what is left.
+
+    `closed`: no pod may get more of it, whatever is left. `described`: a GPU object describes it.
+    """
 
     device: Device
     left: DeviceAmount
@@ -65,12 +66,12 @@ class DeviceStore:
     def __init__(self) -> None:
         self._kinds = DeviceKinds()
         self.offering: dict[str, NodeRow] = {}  # nodes that offer devices of a plugin or a register
-        self._labelled: dict[str, tuple[Device, ...]] = {}  # what their labels and plugins promise
+        self._labelled: dict[str, tuple[Device, ...]] = {}  # as their labels and plugins promise
         self._described: dict[str, dict[str, Device]] = {}  # by node
         self._node_of_device: dict[str, str] = {}
         self._held: dict[str, dict[str, HeldDevices]] = {}  # by node, then by pod
-        self.node_of_pod: dict[str, str] = {}  # of pods that hold shares
-        self._devices: dict[str, tuple[tuple[Device, ...], str]] = {}  # by node, and its plugin
+        self.node_of_pod: dict[str, str] = {}  # pods that use shares
+        self._devices: dict[str, tuple[tuple[Device, ...], str]] = {}  # by node, with its plugin
         self._slots: dict[str, list[int]] = {}
         self._spare: list[int] = []
         self._names: list[str] = []
@@ -107,7 +108,7 @@ class DeviceStore:
             self._stale.add(node.name)
 
     def remove_node(self, name: str, moved: str = "") -> None:
-        """`moved` is the node that has its row now."""
+        """Remove a node; `moved` is the node that takes its row."""
         self.offering.pop(name, None)
         self._labelled.pop(name, None)
         self._stale |= {node for node in (name, moved) if node in self._slots or node in self._described}
@@ -123,7 +124,7 @@ class DeviceStore:
         return True
 
     def close_device(self, name: str) -> bool:
-        """What it was when it could be read; not to be used."""
+        """Close a device that can no longer be read, keeping its last readable state."""
         node = self._node_of_device.get(name)
         return node is not None and self.put_device(replace(self._described[node][name], phase=UNKNOWN))
 
@@ -160,11 +161,11 @@ class DeviceStore:
     # Reading
 
     def table(self, nodes: NodeStore, room: RoomStore) -> DeviceTable | None:
-        """None when no node has devices. Tells `room` which units of plugins hold shares."""
+        """Return the table; None if no node has devices. Tells `room` which units of plugins have shares."""
         if self.offering:
             self._notice_taken_units(nodes, room)
         if self._stale:
-            self._names = list(self._names)  # tables that were handed out keep theirs
+            self._names = list(self._names)  # earlier tables keep their own columns
             self._write(
                 [values for name in self._stale for values in self._work_out(name, nodes.find(name), room)]
             )
@@ -190,7 +191,7 @@ class DeviceStore:
         return self._table
 
     def _notice_taken_units(self, nodes: NodeStore, room: RoomStore) -> None:
-        """Whole units of a plugin that pods took, or gave back, since the last table."""
+        """Find nodes whose pods took or returned whole units of a plugin since the last table."""
         for row in room.stale:
             node = self.offering.get(nodes.rows[row].name)
             if node is not None:
@@ -199,7 +200,7 @@ class DeviceStore:
                     self._stale.add(node.name)
 
     def _write(self, devices: Sequence[tuple[int, ...]]) -> None:
-        """Slot and the values of its columns, for many devices at once."""
+        """Write the slot and the columns of many devices at once."""
         if not devices:
             return
         slots, *values = (np.array(column) for column in zip(*devices, strict=True))
@@ -250,7 +251,7 @@ class DeviceStore:
         ]
 
     def _settle(self, name: str, devices: tuple[Device, ...], plugin: str) -> None:
-        """Give the devices of a node their slots."""
+        """Assign slots to the devices of a node."""
         old = self._slots.get(name, [])
         if self._devices.get(name, ((), plugin)) == (devices, plugin):
             return
@@ -290,12 +291,12 @@ def _uses(
 
 
 def _is_told(holding: HeldDevices, devices: set[str]) -> bool:
-    """Whether it can be told which devices a pod holds."""
+    """Whether the devices that a pod uses are known."""
     return bool(holding.names) and all(name in devices for name in holding.names)
 
 
 def _units_held(devices: Sequence[Device], held: Mapping[str, HeldDevices]) -> int:
-    """Devices that the plugin must not give away; of a pod that does not say which, as many as it has."""
+    """Return how many devices the plugin must not allocate, with the demand of pods that name no devices."""
     if not held:
         return 0
     names = {device.name for device in devices}
@@ -328,7 +329,7 @@ def _use(device: Device, held: Mapping[str, HeldDevices], described: bool) -> De
         is_unusable
         or (device.isolation_conflict and bool(demands))
         or (is_dynamic and len(modes) > 1)
-        # What cannot be read, or cut, may be everything.
+        # A demand that cannot be read or partitioned may take the whole device.
         or any(demand.isolation == SHARED or not demand.is_readable for demand in demands)
         or partitions is None
     )
@@ -338,8 +339,10 @@ def _use(device: Device, held: Mapping[str, HeldDevices], described: bool) -> De
 def _layout(
     kind: DeviceKind, device: str, holders: Sequence[HeldDevices]
 ) -> tuple[DevicePartition, ...] | None:
-    """The partitions of a device: first those whose place is written down, then the others where the driver
-    puts them. None: they cannot all be on it."""
+    """Return the partitions of a device; None if they do not fit together.
+
+    Partitions with a recorded position come first, then the others where the driver puts them.
+    """
     recorded, others = [], []
     for holding in holders:
         if holding.demand.isolation != PARTITIONED:

@@ -1,9 +1,8 @@
-"""Slices, classes, claims and templates of devices (DRA), and the state that the kernel asks.
+"""Slices, classes, claims and templates of DRA devices, and the state that the kernel uses.
 
-An object that contradicts itself is named and left out; what hangs on it fails closed. A slice that cannot
-be read leaves its pool incomplete. A claim, or a rule of taints, that cannot be read may hold or close any
-device: nobody can tell what is left, and pods with claims fit nowhere until it can be read. So it is with
-a kind that may not be listed at all.
+An object that contradicts itself is reported and left out; what depends on it fails closed. A slice that
+cannot be read leaves its pool incomplete. A claim or a taint rule that cannot be read may affect any device:
+pods with claims then fit nowhere until it can be read. The same holds for a kind that may not be listed.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,14 +38,14 @@ class DraStore:
         self._classes: dict[str, DraClass] = {}
         self._claims: dict[str, DraClaim] = {}
         self._templates: dict[str, ClaimSpec] = {}
-        self._unreadable: set[tuple[str, str]] = set()  # kind and name of what may hold or close any device
-        self._gone: frozenset[str] = frozenset()  # uids of pods that are thought away
+        self._unreadable: set[tuple[str, str]] = set()  # kind and name of objects that may affect any device
+        self._gone: frozenset[str] = frozenset()  # UIDs of pods that a what-if leaves out
         self._stock: DeviceStock | None = None
         self._state: DraState | None = None
         self._held: HeldClaims | None = None
 
     def state(self) -> DraState | None:
-        """The same until something changes; None while something that may hold devices cannot be read."""
+        """Return the state, the same object until a change; None if a claim or rule cannot be read."""
         if self._unreadable:
             return None
         if self._stock is None:
@@ -59,22 +58,26 @@ class DraStore:
         return self._state
 
     def held_claims(self) -> HeldClaims:
-        """The same until something changes; also while there is no `state`: what cannot be read frees no
-        node."""
+        """Return the claims that hold devices, the same object until something changes.
+
+        This also works without a `state`: an unreadable claim must not free a node.
+        """
         if self._held is None:
             unreadable = (name for kind, name in self._unreadable if kind == "ResourceClaim")
             claims = (_without(claim, self._gone) for claim in self._claims.values())
             self._held = HeldClaims(
                 claims_of_nodes(claim for claim in claims if claim is not None),
-                # A kind that is not looked at has no claims that could be named.
+                # A kind that may not be listed has no claim to name.
                 min((name for name in unreadable if name != str(WHOLE_KIND)), default=""),
                 frozenset(one.spec.node_name for one in self._slices.values() if one.spec.node_name),
             )
         return self._held
 
     def leave_out(self, pods: frozenset[str]) -> None:
-        """As if these pods (uids) were gone: their own claims go with them, and a claim that nobody else
-        has reserved is given back."""
+        """Treat these pods (UIDs) as deleted, for a what-if.
+
+        Their own claims are removed, and a claim that no other pod has reserved is deallocated.
+        """
         self._gone, self._state, self._held = pods, None, None
 
     def put(self, kind: str, key: ObjectKey, obj: Any) -> None:
@@ -125,9 +128,9 @@ class DraStore:
         self._state = None
 
     def unreadable(self, kind: str, key: ObjectKey, reason: str) -> None:
-        """What was known of it goes: nothing is promised of what cannot be read."""
+        """Forget what was known about the object, because nothing may rely on it."""
         self.drop(kind, key)
-        if key != WHOLE_KIND:  # which is said once for all kinds that are not looked at
+        if key != WHOLE_KIND:  # reported once for all kinds that may not be listed
             self._problems.add(kind, str(key), Invalid("", "", reason))
         if kind in ("ResourceClaim", "DeviceTaintRule") or key == WHOLE_KIND:
             self._unreadable.add((kind, str(key)))
@@ -170,7 +173,7 @@ def _without(claim: DraClaim, pods: frozenset[str]) -> DraClaim | None:
 
 
 def _plausible(slice_: DeviceSlice) -> DeviceSlice:
-    """Raises Invalid for amounts below zero: nobody can deduct from them."""
+    """Return the slice. Raises Invalid for negative amounts."""
     for index, device in enumerate(slice_.devices):
         for name, capacity in device.capacity:
             _not_negative(f"spec.devices[{index}].capacity[{name}]", capacity.nanos)
@@ -189,5 +192,5 @@ def _not_negative(path: str, nanos: int) -> None:
 
 
 def _is_manifest(obj: ResourceClaim | ResourceClaimTemplate) -> bool:
-    """As people write it: no API server has completed it yet."""
+    """Whether the object is a manifest that no API server has defaulted."""
     return not obj.metadata.resource_version

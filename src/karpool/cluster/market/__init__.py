@@ -1,1 +1,1 @@
-"""What instance types cost, and which could not be launched lately. Start with `market`."""
+"""The prices of instance types, and recent launch failures. Start with `market`."""

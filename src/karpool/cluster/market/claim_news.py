@@ -1,4 +1,4 @@
-"""What a NodeClaim says about its pool: made, launched, registered, refused, given up. Pure."""
+"""What a NodeClaim shows about its pool: created, launched, registered, refused or given up. Pure."""
 
 from karpool.cluster.market.failures import LaunchFailures
 from karpool.cluster.market.launch_reasons import LaunchReason
@@ -7,12 +7,12 @@ from karpool.model.karpenter.objects import NodeClaim
 from karpool.model.kubernetes.meta import Condition, condition
 from karpool.model.kubernetes.times import moment
 
-# Karpenter gives up a launch after 5 minutes, a registration after 15; others delete sooner.
+# Karpenter gives up a launch after 5 minutes, a registration after 15; other components delete sooner.
 GIVEN_UP_SECONDS = 240.0
 
 
 def observe(claim: NodeClaim, failures: LaunchFailures, created: float, now: float) -> None:
-    """Pass on what the claim's conditions say; hearing it twice changes nothing."""
+    """Record what the conditions of the claim say; idempotent."""
     pool = claim.pool_name
     if not pool:
         return
@@ -30,7 +30,7 @@ def observe(claim: NodeClaim, failures: LaunchFailures, created: float, now: flo
 def given_up(
     name: str, pool: str, *, created: float, launched: bool, failures: LaunchFailures, now: float
 ) -> None:
-    """A claim that goes after minutes without ever having had a node was given up by Karpenter."""
+    """Record a failure if a claim was deleted after minutes without ever having had a node."""
     age = now - created
     if pool and age >= GIVEN_UP_SECONDS:
         cause = LaunchReason.REGISTRATION_FAILED if launched else LaunchReason.LAUNCH_FAILED

@@ -1,16 +1,15 @@
-"""Which pools, and which single offerings, do not deliver at present.
+"""Which pools, and which offerings, fail to launch nodes at present.
 
-A pool stops counting at once when a claim of it cannot be launched, when its nodes do
-not register, or after pods that it should serve have waited for the threshold without
-a new claim. An offering (type, zone, capacity type) stops counting at once when it is
-out of stock. Both are probed after the recovery interval: one node's worth may be asked for. A success, or
-other limits or requirements of the pool, open the rest; a failure doubles the wait. A probe that nobody uses
-says nothing: it stays the one node that is offered. Nothing here touches other pools.
+A pool is excluded at once when one of its claims cannot be launched, when its nodes do not register, or when
+pods that it should serve have been pending for the threshold without a new claim. An offering (type, zone,
+capacity type) is excluded at once when it is out of stock. Both are probed after the recovery interval: one
+node may be requested. A success, or a change of the limits or requirements of the pool, ends the exclusion; a
+failure doubles the wait. An unused probe changes nothing: one node stays on offer. Other pools are not
+affected.
 
-What is observed is only ever merged as a set of moments, so the order in which
-news arrives, and hearing it twice, change nothing: a restart that reads the same
-objects and events comes to the same verdicts. Verdicts are functions of the time that
-is passed in; moments are seconds since the epoch. Pure.
+Observations are merged as a set of times, so order and repetition do not matter: a restart that reads the
+same objects and events reaches the same result. Results are functions of the time that is passed in; times
+are seconds since the epoch. Pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,10 +23,10 @@ from karpool.packing.new_nodes.offerings import StockOut
 THRESHOLD_SECONDS = 180.0
 RECOVERY_SECONDS = 600.0
 NEVER = float("-inf")
-# So often a wait doubles: after that nobody would look for hours.
+# How often a wait doubles; more would mean hours without a probe.
 _DOUBLINGS = 4
 _MOMENTS_MAX = 16
-# A region sells some ten thousand offerings; beyond that the oldest are forgotten.
+# A region has some ten thousand offerings; beyond that the oldest are dropped.
 _OFFERS_MAX = 20_000
 
 
@@ -42,7 +41,7 @@ class OfferingKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailure:
-    """Why a pool, or with `offer` one offering, does not count, and until when."""
+    """Why a pool, or with `offer` one offering, is excluded, and until when."""
 
     cause: LaunchReason
     message: str
@@ -55,11 +54,11 @@ class LaunchFailure:
         return f"{self.cause.value}: {self.message}"
 
 
-OnFailures = Callable[[Sequence[LaunchFailure], Sequence[LaunchFailure]], None]  # begun, ended
+OnFailures = Callable[[Sequence[LaunchFailure], Sequence[LaunchFailure]], None]  # begin, end
 
 
 class _Fault(NamedTuple):
-    """The latest of a kind; of two at the same moment the one whose text is larger, to be certain."""
+    """The latest fault of a kind; at equal times the one with the larger text, to be deterministic."""
 
     at: float
     message: str
@@ -72,30 +71,30 @@ _NO_FAULT = _Fault(NEVER, "")
 @dataclass(slots=True)
 class _Pool:
     fingerprint: object = None
-    changed: float = NEVER  # when its limits or requirements last did
+    changed: float = NEVER  # last change of its limits or requirements
     succeeded: float = NEVER
-    claimed: float = NEVER  # when the last claim was made
+    claimed: float = NEVER  # creation of its last claim
     faults: dict[LaunchReason, _Fault] = field(default_factory=dict)
-    moments: dict[LaunchReason, tuple[float, ...]] = field(default_factory=dict)  # of all faults
-    waiting: float | None = None  # since when pods wait that it should serve
+    moments: dict[LaunchReason, tuple[float, ...]] = field(default_factory=dict)  # times of all faults
+    waiting: float | None = None  # since when pods that it should serve are pending
 
 
 @dataclass(slots=True)
 class _Offering:
     succeeded: float = NEVER
     fault: _Fault = _NO_FAULT
-    moments: tuple[float, ...] = ()  # of all faults
+    moments: tuple[float, ...] = ()  # times of all faults
 
 
 def _wider(offer: OfferingKey) -> Iterator[OfferingKey]:
-    """What covers an offering because some part is left empty."""
+    """Yield the keys that cover an offering because some part is empty."""
     for parts in product(*((part, "") for part in offer)):
         if parts != offer:
             yield OfferingKey(*parts)
 
 
 def _with(moments: tuple[float, ...], at: float) -> tuple[float, ...]:
-    """Sorted, each once, the latest if there are too many."""
+    """Return the times with one added: sorted, unique, only the latest if there are too many."""
     return moments if at in moments else tuple(sorted((*moments, at)))[-_MOMENTS_MAX:]
 
 
@@ -110,12 +109,12 @@ class LaunchFailures:
         self._recovery = recovery_seconds
         self._pools: dict[str, _Pool] = {}
         self._offers: dict[OfferingKey, _Offering] = {}
-        self._successes: dict[OfferingKey, float] = {}  # of any offering that a part left empty covers
+        self._successes: dict[OfferingKey, float] = {}  # latest success by wider key, see `_wider`
 
     # Observing
 
     def pool_seen(self, pool: str, fingerprint: object, now: float) -> None:
-        """`fingerprint` stands for limits and requirements: another one is a new chance."""
+        """Note a pool. `fingerprint` stands for limits and requirements: a change ends the exclusion."""
         history = self._of(pool)
         if history.fingerprint is not None and history.fingerprint != fingerprint:
             history.changed = max(history.changed, now)
@@ -125,14 +124,14 @@ class LaunchFailures:
         self._pools.pop(pool, None)
 
     def failed(self, pool: str, cause: LaunchReason, at: float, message: str) -> None:
-        """The pool as a whole failed at a moment, which may be long past."""
+        """Note a failure of the whole pool at a time that may be long past."""
         faults = self._of(pool).faults
         faults[cause] = max(faults.get(cause, _NO_FAULT), _Fault(at, message, pool))
         moments = self._of(pool).moments
         moments[cause] = _with(moments.get(cause, ()), at)
 
     def out_of_stock(self, pool: str, offers: Iterable[OfferingKey], at: float, message: str) -> None:
-        """These offerings were refused to a claim of the pool. An empty part of one stands for any."""
+        """Note that these offerings were refused to a claim of the pool. An empty part matches any value."""
         for offer in offers:
             history = self._offers.setdefault(offer, _Offering())
             history.fault = max(history.fault, _Fault(at, message, pool))
@@ -145,7 +144,7 @@ class LaunchFailures:
         history.claimed = max(history.claimed, at)
 
     def succeeded(self, pool: str, offer: OfferingKey | None, at: float) -> None:
-        """A node of the pool registered."""
+        """Note that a node of the pool registered."""
         history = self._of(pool)
         history.succeeded = max(history.succeeded, at)
         if offer is not None:
@@ -153,7 +152,7 @@ class LaunchFailures:
             if offering is None:
                 offering = self._offers[offer] = _Offering()
             elif at <= offering.succeeded:
-                return  # most claims of an offering say what another said
+                return  # most claims of an offering repeat the same success
             offering.succeeded = at
             for wider in _wider(offer):
                 self._successes[wider] = max(self._successes.get(wider, NEVER), at)
@@ -163,14 +162,14 @@ class LaunchFailures:
                     del self._successes[wider]
 
     def waiting(self, since: Mapping[str, float]) -> None:
-        """By pool: since when the oldest pod waits that it should serve. Pools not named have none."""
+        """Note by pool since when its oldest pod is pending. Pools that are not named have none."""
         for name, history in self._pools.items():
             history.waiting = since.get(name)
 
-    # Verdicts
+    # Results
 
     def of_pool(self, pool: str, now: float, *, waiting_since: float | None = None) -> LaunchFailure | None:
-        """Why a pool does not count now; `waiting_since` is in addition to what was observed."""
+        """Return why a pool is excluded now; `waiting_since` adds to the observed pending pods."""
         history = self._pools.get(pool)
         if history is None:
             return None
@@ -186,7 +185,7 @@ class LaunchFailures:
         return max(active, key=lambda failure: (failure.until, failure.cause), default=None)
 
     def _late(self, history: _Pool, pool: str, since: float, now: float) -> LaunchFailure | None:
-        """Pods wait, and nothing is launched for them."""
+        """Return a failure if pods are pending and nothing is launched for them."""
         begun, until = self._late_turn(history, since, now)
         if not begun <= now < until:
             return None
@@ -194,8 +193,11 @@ class LaunchFailures:
         return LaunchFailure(LaunchReason.PODS_WAITING, message, begun, until, pool)
 
     def _late_turn(self, history: _Pool, since: float, now: float) -> tuple[float, float]:
-        """The last time out that has begun, else the first: so long to deliver, so long out, in turns. Each
-        turn that brought nothing doubles the time out."""
+        """Return the current or last exclusion, else the first: (begin, end).
+
+        The pool gets the threshold to deliver and is then excluded, in turns. Each turn without a launch
+        doubles the exclusion.
+        """
         begun = max(since, history.claimed, history.succeeded, history.changed) + self._threshold
         wait, longest = self._recovery, self._recovery * 2**_DOUBLINGS
         while wait < longest and (after := begun + wait + self._threshold) <= now:
@@ -214,7 +216,7 @@ class LaunchFailures:
                 yield LaunchFailure(LaunchReason.STOCK_OUT, fault.message, fault.at, until, fault.pool, offer)
 
     def probed_pools(self, now: float) -> frozenset[str]:
-        """Pools that failed, and of which one node may be asked for, to see whether they deliver again."""
+        """Return the failed pools of which one node may be requested as a probe."""
         return frozenset(
             name
             for name, history in self._pools.items()
@@ -229,7 +231,7 @@ class LaunchFailures:
         )
 
     def probed_offers(self, now: float) -> tuple[StockOut, ...]:
-        """The same of offerings; in a certain order."""
+        """Return the same for offerings, in a fixed order."""
         probed = sorted(
             offer
             for offer, history in self._offers.items()
@@ -238,12 +240,12 @@ class LaunchFailures:
         return tuple(StockOut(*(part or None for part in offer)) for offer in probed)
 
     def stock_outs(self, now: float) -> tuple[StockOut, ...]:
-        """What cannot be had at present, for the packing kernel; in a certain order."""
+        """Return the offerings out of stock for the packing kernel, in a fixed order."""
         offers = sorted(failure.offer for failure in self.of_offers(now) if failure.offer is not None)
         return tuple(StockOut(*(part or None for part in offer)) for offer in offers)
 
     def current(self, now: float) -> list[LaunchFailure]:
-        """Everything that does not count, pools first."""
+        """Return everything that is excluded, pools first."""
         pools = (self.of_pool(name, now) for name in sorted(self._pools))
         offers = sorted(self.of_offers(now), key=lambda failure: failure.offer or OfferingKey("", "", ""))
         return [*(pool for pool in pools if pool is not None), *offers]
@@ -256,7 +258,7 @@ class LaunchFailures:
         return max(offering.succeeded, self._successes.get(offer, NEVER), changed)
 
     def _until(self, moments: Sequence[float], reset: float) -> float:
-        """When it may be tried again: each try that failed doubled the wait."""
+        """Return when it may be tried again: each failed try doubles the wait."""
         wait, until = self._recovery, NEVER
         for at in moments:
             if at <= reset:

@@ -1,4 +1,4 @@
-"""The bill of a cluster, and what it would be with other machines. Pure."""
+"""The bill of a cluster, and the bill with other machines. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,8 +10,10 @@ from karpool.packing.new_nodes.pack_result import LaunchOption
 
 @dataclass(frozen=True, slots=True)
 class LaunchCost:
-    """Of some new machines, in USD per hour: what they add to the bill, and by the list; None where one
-    price is not known. The list is left out where nothing but the list counts."""
+    """The cost of some new machines in USD per hour: added to the bill, and by list price.
+
+    A cost is None if a price is unknown. The list price is omitted where only list prices apply.
+    """
 
     per_hour: float | None
     list_per_hour: float | None = None
@@ -19,9 +21,12 @@ class LaunchCost:
 
 @dataclass(frozen=True)
 class FleetBill:
-    """`fleet` are the machines that are billed, with `others` of other clusters under the same contract;
-    `kind_of` says how a new one of a pool would be. `intents` are machines that others are about to launch,
-    and may not; `unheard` are clusters of which nobody knows what they use."""
+    """The bill of all machines under a contract.
+
+    `fleet` are the billed machines, including `others` of other clusters under the same contract; `kind_of`
+    returns how a new machine of a pool would be billed. `intents` are machines that other clusters may be
+    about to launch; `unheard` are clusters whose use is unknown.
+    """
 
     contract: Contract
     fleet: Fleet
@@ -32,7 +37,7 @@ class FleetBill:
     unheard: tuple[str, ...] = ()
 
     def beyond(self, fleet: Fleet) -> float:
-        """Where somebody may have used the commitments up, everything at its rate."""
+        """Return the cost beyond the commitments; full rates if unheard clusters may have used them up."""
         if self.unheard:
             return fsum(kind.rate * count for kind, count in fleet.items() if count > 0)
         return self.contract.beyond(fleet)
@@ -42,7 +47,7 @@ class FleetBill:
         return {kind: count - self.others.get(kind, 0) for kind, count in self.fleet.items()}
 
     def per_hour(self, own: Fleet) -> float:
-        """What the machines of this cluster add to the bill of all, and what was committed to."""
+        """Return what the machines of this cluster add to the common bill, plus the commitments."""
         everything = self.with_more_of(self.others, own)
         by_others = self.contract.beyond(self.others) - self.contract.beyond({})
         return self.contract.bill(everything).per_hour - by_others
@@ -52,7 +57,7 @@ class FleetBill:
         return {kind: fleet.get(kind, 0) + more.get(kind, 0) for kind in (*fleet, *more)}
 
     def without(self, fleet: Fleet, kinds: Iterable[BilledKind | None]) -> Fleet:
-        """A machine whose price is not known is on no bill."""
+        """Return the fleet without these machines; a machine of unknown price is on no bill."""
         smaller = dict(fleet)
         for kind in kinds:
             if kind is not None:
@@ -68,13 +73,15 @@ class FleetBill:
 
 
 class LaunchBilling:
-    """What new machines cost, one group after the other: what one takes of a commitment, the next does not
-    have."""
+    """The cost of new machines, one group after the other.
+
+    A commitment that one group uses is not available to the next.
+    """
 
     def __init__(
         self, bill: FleetBill | None, list_price_of: Callable[[str, LaunchOption], float | None] | None = None
     ) -> None:
-        """`list_price_of`, without a bill: where prices are not those of the list."""
+        """`list_price_of` is used without a bill, if prices differ from the list."""
         self._bill = bill
         self._list_price_of = list_price_of if bill is None else bill.list_price_of
         self._fleet: Fleet = {} if bill is None else bill.fleet
@@ -99,7 +106,7 @@ class LaunchBilling:
 
 
 def _sum(prices: Iterable[tuple[int, float | None]]) -> float | None:
-    """None for nothing, and where one price is not known."""
+    """Return the sum; None if there are no prices or one is unknown."""
     total: list[float] = []
     for count, price in prices:
         if price is None:

@@ -1,4 +1,4 @@
-"""Why a node that was requested does not come, or cannot be used: of attempts, claims, pools and nodes."""
+"""Why a requested node does not arrive or cannot be used: reasons of attempts, claims, pools and nodes."""
 
 from karpool.model.infeasible import Reason
 
@@ -7,7 +7,7 @@ class LaunchReason(Reason):
     STOCK_OUT = "InsufficientCapacity"
     LAUNCH_TIMEOUT = "LaunchTimeout"
     REGISTRATION_TIMEOUT = "RegistrationTimeout"
-    CLAIM_LOST = "ClaimLost"  # without a node, for a reason nobody told
+    CLAIM_LOST = "ClaimLost"  # without a node, for an unknown reason
     NO_REACTION = "NoReaction"
     TIMEOUT = "Timeout"
     CREATE_REFUSED = "CreateRefused"
@@ -16,23 +16,23 @@ class LaunchReason(Reason):
     INTERRUPTED = "Interrupted"
     DEVICE_NOT_READY = "DeviceNotReady"
 
-    REMOVED = "Removed"  # a claim that had a node: no failure of the launch
-    SURPLUS = "Surplus"  # nobody needs it any more
+    REMOVED = "Removed"  # a claim that had a node: not a failed launch
+    SURPLUS = "Surplus"  # no longer needed
 
-    # Of a pool that does not deliver.
+    # Of a pool that fails to launch.
     LAUNCH_FAILED = "LaunchFailed"
     REGISTRATION_FAILED = "RegistrationFailed"
     PODS_WAITING = "PodsWait"
 
     # What a node lacks.
     NODE_MISSING = "NodeMissing"
-    NODE_GOING = "NodeGoing"  # deleted, interrupted or disrupted: it will not come up any more
+    NODE_GOING = "NodeGoing"  # deleted, interrupted or disrupted: it will not become ready
     NODE_NOT_READY = "NodeNotReady"
     NODE_NOT_INITIALIZED = "NodeNotInitialized"
     DEVICES_MISSING = "DevicesMissing"
 
 
-# Why an attempt came to nothing: only these are valid in the status of a ScaleUp, and metrics start
+# Why an attempt failed: only these are valid in the status of a ScaleUp, and metrics start
 # exactly these series at zero.
 ATTEMPT_REASONS = (
     LaunchReason.STOCK_OUT,

@@ -1,11 +1,11 @@
-"""What can be bought for a cluster: the shipped catalogue of its region, and what its nodes show.
+"""What can be launched for a cluster: the shipped catalogue of its region, and the types of its nodes.
 
-The region is what nodes say, else claims, else the status of node classes, else what pools require,
-else Karmada's Cluster object, else the fallback (`RegionSource`, best first), unless it was given.
-Types that the catalogue does not list are learnt from nodes and claims. Until a region is known, only
-learnt types count. A node of another region is priced by the catalogue of that one, and so is what a pool
-launches that names another region, whose node class does, or whose nodes are there: a Karpenter launches in
-one region, and a cluster may have several. What has no price is said, with what to do (`gaps`).
+Unless it is configured, the region is taken from nodes, else claims, else the status of node classes, else
+the requirements of pools, else Karmada's Cluster object, else the fallback (`RegionSource`, best first).
+Types that the catalogue does not list are learnt from nodes and claims. Until a region is known, only learnt
+types exist. A node of another region is priced by the catalogue of that region. The same holds for the
+launches of a pool that names another region, whose node class does, or whose nodes are there: a Karpenter
+launches in one region, and a cluster may have several. `gaps` lists missing prices and what to do.
 """
 
 import re
@@ -43,14 +43,14 @@ log = structlog.get_logger(__name__)
 AUTO_MODE_GROUP = "eks.amazonaws.com"
 # Zones name their region: us-east-1a of AWS, us-central1-a of GCP, eastus2-1 of Azure.
 _ZONE_NAME = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d)[a-z]|([a-z]+-[a-z]+\d+)-[a-z]|([a-z]+\d?)-\d")
-# And so do the addresses of machines, on AWS and GCP.
+# The provider IDs of machines on AWS and GCP do, too.
 _PROVIDER_ID_ZONE = re.compile(r"(?:aws:///|gce://[^/]+/)([a-z0-9-]+)/.+")
 _SEEN_MAX = 10_000
 _GAPS_MAX = 10
 
 
 class RegionSource(IntEnum):
-    """Who said where a cluster is; the lower, the better it knows."""
+    """Where the region of a cluster comes from; a lower value is more reliable."""
 
     GIVEN = 0
     NODE = 1
@@ -79,7 +79,7 @@ class _PoolPlace(NamedTuple):
 
 
 class Market:
-    """`version` changes whenever something else could be bought."""
+    """What can be launched. `version` changes whenever that changes."""
 
     def __init__(
         self,
@@ -89,15 +89,17 @@ class Market:
         fallback_region: str = "",
         contract: Contract | ContractedPrices | None = None,
     ) -> None:
-        """`region` is believed whatever the cluster says, `fallback_region` as long as it says nothing.
-        Raises Invalid for one that no catalogue is shipped for."""
+        """`region` overrides what the cluster says; `fallback_region` is used while it says nothing.
+
+        Raises Invalid for a region without a shipped catalogue.
+        """
         self._given = catalogue is not None
         self.region = catalogue.region if catalogue is not None else ""
         self._said_by = RegionSource.GIVEN
         self._auto_mode = False
         self._seen: dict[tuple[str, str, str, str, str], Node | NodeClaim] = {}
-        self._elsewhere: dict[str, Catalogue] = {}  # of other regions that nodes are in
-        self._nowhere = Catalogue("", "")  # of regions that nothing is shipped for: types, and no prices
+        self._elsewhere: dict[str, Catalogue] = {}  # catalogues of other regions with nodes
+        self._nowhere = Catalogue("", "")  # for regions without a shipped catalogue: types without prices
         self._unknown_regions: set[str] = set()
         self._pools: dict[str, _PoolPlace] = {}
         self._class_regions: dict[tuple[str, str], str] = {}  # by kind and name
@@ -122,7 +124,7 @@ class Market:
 
     @property
     def known(self) -> bool:
-        """Whether there is more than what was learnt."""
+        """Whether there is a catalogue besides the learnt types."""
         return self._given or bool(self.region)
 
     def learn(self, source: Node | NodeClaim) -> None:
@@ -143,7 +145,7 @@ class Market:
             labels.get(ZONE_ID, ""),
             labels.get(REGION, ""),
         )
-        # One node of a kind says it all, except that one may still be without its devices.
+        # One node of a kind is enough, except that it may still be without its devices.
         catalogue = self._catalogue_in(region)
         listed = key[0] in catalogue.types and not catalogue.is_learnt(key[0])
         if not key[0] or (listed and key in self._seen):
@@ -157,7 +159,7 @@ class Market:
             log.info("type not learnt", node=source.name, reason=str(error))
 
     def price(self, labels: Labels, provider_id: str = "") -> float | None:
-        """Of a node: what it adds to the bill, whether in stock or not."""
+        """Return what a node adds to the bill, in stock or not."""
         if not self.contracted:
             overlaid = self._overlaid_price(labels)
             return self.list_price(labels, provider_id) if overlaid is None else overlaid
@@ -165,7 +167,7 @@ class Market:
         return None if kind is None else self.contracted.price(kind)
 
     def billed(self, labels: Labels, provider_id: str = "") -> BilledKind | None:
-        """How a node is billed; None when its price is not known."""
+        """Return how a node is billed; None if its price is unknown."""
         overlaid = self._overlaid_price(labels)
         listed = self.list_price(labels, provider_id)
         price = listed if overlaid is None else overlaid
@@ -182,7 +184,7 @@ class Market:
     def priced_node(
         self, name: str, labels: Labels, provider_id: str = "", annotations: Labels = NO_LABELS
     ) -> PricedNode:
-        """A node as one that somebody may know the price of."""
+        """Return a node in the form in which price sources look it up."""
         region = self._catalogue_in(region_of(labels, provider_id)).region
         zone = labels.get(ZONE) or _zone_in(provider_id)
         return PricedNode(
@@ -194,7 +196,7 @@ class Market:
         )
 
     def bill(self) -> FleetBill | None:
-        """Of the machines that were last seen; None where nothing was contracted."""
+        """Return the bill of the machines last seen; None without a contract."""
         if not self.contracted:
             return None
 
@@ -213,7 +215,7 @@ class Market:
         )
 
     def launch_billing(self) -> LaunchBilling:
-        """To price what could be launched next to the machines that were last seen."""
+        """Return the billing of launches in addition to the machines last seen."""
         return LaunchBilling(self.bill(), self._list_price_of if self.overlays else None)
 
     def _list_price_of(self, pool: str, option: LaunchOption) -> float | None:
@@ -228,7 +230,7 @@ class Market:
         }
 
     def _overlaid_price(self, labels: Labels) -> float | None:
-        """As overlays of its pool say, else by the list; None without overlays, or without a price."""
+        """Return the price with overlays of its pool; None without overlays or without a price."""
         name, zone, kind = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), capacity_type_of(labels)
         catalogue = self._catalogue_in(region_of(labels))
         candidate = catalogue.types.get(name) if self.overlays else None
@@ -238,9 +240,9 @@ class Market:
         return None
 
     def list_price(self, labels: Labels, provider_id: str = "") -> float | None:
-        """What a node with these labels costs by the list, in stock or not; None when that is not known.
+        """Return the list price of a node with these labels, in stock or not; None if unknown.
 
-        Whoever buys spot labels its nodes so; a node that says nothing is on-demand.
+        A node without a capacity type label is on-demand, because spot nodes are labelled.
         """
         catalogue = self._catalogue_in(region_of(labels, provider_id))
         name, zone = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE) or _zone_in(provider_id)
@@ -252,7 +254,7 @@ class Market:
         return price
 
     def unclear_pools(self) -> Mapping[str, str]:
-        """Pools of which cannot be told what their nodes cost, and why."""
+        """Return the pools whose node prices are unclear, and why."""
         unclear: dict[str, str] = {}
         for catalogue in (self.catalogue, *self._elsewhere.values()) if self.overlays else ():
             closed = self.overlays.types(catalogue.types, catalogue.version).closed
@@ -260,13 +262,15 @@ class Market:
         return unclear
 
     def catalogue_of(self, pool: str) -> Catalogue:
-        """What is sold where a pool launches."""
+        """Return the catalogue of the region where a pool launches."""
         regions = [region for region in self._regions_of(pool) if shipped_provider(region)]
         return self._catalogue_in(regions[0] if regions and self.region not in regions else self.region)
 
     def _regions_of(self, pool: str) -> list[str]:
-        """Where a pool launches, as itself says, else its node class, else its nodes. Nowhere else than in
-        the region that was given."""
+        """Return where a pool launches: by itself, else by its node class, else by its nodes.
+
+        Empty if the region is configured, because that region applies to all pools.
+        """
         place = self._pools.get(pool)
         if place is None or (self.known and self._said_by is RegionSource.GIVEN):
             return []
@@ -301,7 +305,7 @@ class Market:
             self._place(region, RegionSource.NODE_CLASS)
 
     def see_karmada_cluster(self, region: str, zones: Iterable[str]) -> None:
-        """What Karmada's Cluster object says of where the cluster is."""
+        """Note the region and zones of Karmada's Cluster object."""
         for said in (region, *(region_of({ZONE: zone}) for zone in zones)):
             self._place(said, RegionSource.KARMADA)
 
@@ -315,12 +319,12 @@ class Market:
         return self._elsewhere[region]
 
     def _is_unshipped(self, region: str) -> bool:
-        """Whether its prices are not known: of a region that was given, they are taken for all nodes."""
+        """Whether no prices are known for the region; a configured region applies to all nodes."""
         is_believed = self._given or not self.region or self._said_by is RegionSource.GIVEN
         return bool(region) and not is_believed and not shipped_provider(region)
 
     def gaps(self) -> list[str]:
-        """Why prices of nodes are not known, and what to do; one sentence each, the same for all outputs."""
+        """Return why prices of nodes are unknown, and what to do; one sentence each, for all outputs."""
         unknown_regions = set() if self._given else set(self._unknown_regions)
         unpriced: dict[tuple[str, str, str], str] = {}
         for (name, zone, kind, *_), source in self._seen.items():
@@ -346,7 +350,7 @@ class Market:
             )
         for pool in sorted(self._pools):
             taken, regions = self.catalogue_of(pool).region, self._regions_of(pool)
-            # Where nothing is sold at all, the sentence about the region says it.
+            # Without any offering, the sentence about the region is enough.
             if taken and (others := ", ".join(sorted({*regions} - {taken}))):
                 sentences.append(
                     f"of new nodes of pool {pool!r} in {others}: a Karpenter launches in one region, taken to"
@@ -358,7 +362,7 @@ class Market:
         return sentences
 
     def _may_learn_region(self, said_by: RegionSource) -> bool:
-        """Whether there is none yet, or it was said by somebody who knows less well."""
+        """Whether the region is unknown, or came from a less reliable source."""
         return not self.known or said_by < self._said_by
 
     def _place(self, region: str, said_by: RegionSource) -> None:
@@ -379,7 +383,7 @@ class Market:
             try:
                 self._catalogue_in(region_of(source.labels, source.provider_id)).learn(source)
             except Invalid:
-                continue  # was said before
+                continue  # already logged
         self.offerings = self._sold()
         self._changes += 1
 
@@ -388,7 +392,7 @@ class Market:
 
 
 def region_of(labels: Labels | Mapping[str, str], provider_id: str = "") -> str:
-    """The region that labels name, or whose zone they or the address of the machine name; else empty."""
+    """Return the region from the labels, or from the zone in them or in the provider ID; else empty."""
     if region := labels.get(REGION, ""):
         return region
     return _region_of_zone(labels.get(ZONE, "")) or _region_of_zone(_zone_in(provider_id))

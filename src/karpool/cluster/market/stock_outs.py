@@ -1,8 +1,8 @@
-"""What Karpenter's events say about stock, and which offerings they are about.
+"""Karpenter's events about stock, and the offerings that they concern.
 
-An event names a claim that is usually gone by the time anybody looks. What claims asked
-for is therefore remembered for a while. After a restart that memory is empty: then the
-event is about the pool that the claim is named after, as a whole.
+An event names a claim that is usually deleted by then, so the requirements of claims are remembered for a
+while. After a restart that memory is empty: the event then counts for the whole pool that the claim is named
+after.
 """
 
 from collections import OrderedDict
@@ -19,18 +19,18 @@ from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 
 OUT_OF_STOCK = "InsufficientCapacityError"
 _CLAIMS_REMEMBERED = 1000
-# An API server keeps events for an hour; who remembers claims for as long knows whom they are about.
+# An API server keeps events for an hour, so claims are remembered as long.
 _REMEMBERED_SECONDS = 3600.0
 _EVENTS_MAX = 5000
-# Events and claims come over different watches; a claim may be a moment behind its event.
+# Events and claims arrive over different watches; a claim may be a moment behind its event.
 _PATIENCE_SECONDS = 10.0
 
 
 class StockOutEvents:
     def __init__(self, failures: LaunchFailures) -> None:
         self._failures = failures
-        self._waiting: OrderedDict[str, KubeEvent] = OrderedDict()  # by claim, the latest of each
-        # Oldest first: since when, its pool, and what it asked for.
+        self._waiting: OrderedDict[str, KubeEvent] = OrderedDict()  # by claim, the latest event
+        # Oldest first: creation time, pool, and requested offerings.
         self._claims: OrderedDict[str, tuple[float, str, tuple[OfferingKey, ...]]] = OrderedDict()
 
     def put(self, key: ObjectKey, event: KubeEvent) -> None:
@@ -52,7 +52,7 @@ class StockOutEvents:
             self._claims.popitem(last=False)
 
     def understand(self, now: float, pools: Collection[str]) -> None:
-        """Turn events into failures, as soon as their claim is known or will not be any more."""
+        """Turn events into failures, when their claim is known or will not become known."""
         if not self._waiting:
             return
         self._forget_claims(now)
@@ -63,7 +63,7 @@ class StockOutEvents:
                 continue
             pool = pool or _pool_named(name, pools)
             if not pool and now - at < RECOVERY_SECONDS:
-                continue  # pools come over yet another watch
+                continue  # pools arrive over yet another watch
             del self._waiting[name]
             if pool and offers:
                 self._failures.out_of_stock(pool, offers, at, event.message)
@@ -72,7 +72,7 @@ class StockOutEvents:
 
 
 def _pool_named(claim: str, pools: Collection[str]) -> str:
-    """Karpenter names claims after their pool."""
+    """Return the pool in the name of a claim, because Karpenter names claims after their pool."""
     return max((name for name in pools if claim.startswith(f"{name}-")), key=len, default="")
 
 
@@ -83,17 +83,17 @@ def offer_of(claim: NodeClaim) -> OfferingKey | None:
 
 
 def offers_of(claim: NodeClaim) -> Iterator[OfferingKey]:
-    """What a launch of the claim would have tried; without a zone in the claim, any zone."""
+    """Yield the offerings that a launch of the claim would have tried; without a zone, any zone."""
     kinds = listed_values(claim.spec, CAPACITY_TYPE)
     if SPOT in kinds:
-        kinds = [SPOT]  # others are tried only when there is no spot left to try
+        kinds = [SPOT]  # others are tried only if no spot offering is left
     types, zones = listed_values(claim.spec, INSTANCE_TYPE), listed_values(claim.spec, ZONE)
     places = product(types, zones or [""], kinds or [""])
     return (OfferingKey(*place) for place in places)
 
 
 def listed_values(spec: NodeClaimSpec, key: str) -> list[str]:
-    """The values that a claim's requirement lists; none when it lists none."""
+    """Return the values that a requirement of the claim lists, if any."""
     try:
         values = requirements_of(spec.requirements or (), "spec.requirements").get(key)
     except Invalid:

@@ -1,1 +1,1 @@
-"""Nodes joined with their claims, the room on them, and nodes on their way. Start with `state_node`."""
+"""Nodes joined with their claims, free resources, and nodes that are starting. Start with `state_node`."""

@@ -1,10 +1,9 @@
-"""What Karpenter expects of a node that is still coming up, as a row for the packing kernel.
+"""What Karpenter expects of a node that is starting, as a row for the packing kernel.
 
-A claim counts as soon as it is launched, with what its instance type promises. Its
-node counts with what it shows, except that what is still zero is taken from the
-claim, and taints that will go away by themselves are not held against it. Once
-initialised, a node is what it says. Room for daemons that are still to come is
-taken off. Pure.
+A claim counts as soon as it is launched, with what its instance type promises. Its node counts with what it
+shows; resources that are still zero are taken from the claim, and taints that are removed during startup are
+ignored. An initialized node is what it shows. The requests of daemons that do not run there yet are
+subtracted. Pure.
 """
 
 from collections.abc import Collection, Mapping
@@ -38,12 +37,12 @@ _EPHEMERAL = (
 
 
 def is_ephemeral(taint: Taint) -> bool:
-    """Whether a taint goes away by itself while a node starts."""
+    """Whether a taint is removed by itself while a node starts."""
     return taint in _EPHEMERAL or taint.key.startswith("readiness.k8s.io/")
 
 
 def same_taint(one: Taint, other: Taint) -> bool:
-    """Taints are told apart by key and effect; there cannot be two of both."""
+    """Whether two taints have the same key and effect, which identify a taint."""
     return one.key == other.key and one.effect == other.effect
 
 
@@ -53,14 +52,14 @@ class _Named(Protocol):
 
 
 def row_name(claim: _Named | None, node: _Named | None) -> str:
-    """A node's own name; a claim without a node gets one that no node can have."""
+    """Return the name of the node; a claim without a node gets a name that no node can have."""
     if node is not None:
         return node.name
     return f"nodeclaim/{claim.name}" if claim is not None else ""
 
 
 def expected_row(claim: ClaimFacts | None, node: NodeFacts | None) -> NodeRow:
-    """Raises Invalid when the resources cannot be read."""
+    """Return the row of a node after its start. Raises Invalid if its resources cannot be read."""
     if node is None:
         assert claim is not None
         labels = {**claim.labels, HOSTNAME: claim.name}
@@ -93,7 +92,7 @@ def _promised(claim: ClaimFacts, node: NodeFacts) -> Resources:
 
 
 def counted_capacity(claim: ClaimFacts | None, node: NodeFacts | None) -> Resources:
-    """What it takes from its pool's limits; a claim nothing before launch. Raises Invalid."""
+    """Return what counts against the limits of the pool; nothing for an unlaunched claim. Raises Invalid."""
     if node is not None and (claim is None or node.is_initialized):
         return _parsed(node.capacity, "status.capacity")
     return _parsed(claim.capacity, "status.capacity") if claim is not None else {}
@@ -114,18 +113,20 @@ def _parsed(amounts: QuantityMap, path: str) -> Resources:
         raise error.at(path) from None
 
 
-# Karpenter gives a launch up after 5 minutes and a registration after 15, counted from the claim. It waits
-# for ever for a node to be initialised; drivers of devices take long, and half an hour is what people wait.
+# Karpenter gives up a launch after 5 minutes and a registration after 15, counted from the claim. It waits
+# without limit for the initialization; device drivers are slow, so half an hour is allowed here.
 LAUNCH_SECONDS, REGISTRATION_SECONDS, _INITIALIZATION_SECONDS = 300.0, 900.0, 1800.0
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedNode:
-    """A node on its way, as it will be; its row has a name that no node has, so that it can stand next to
-    the cluster's nodes. `twin` is the node that the cluster shows already, if any.
+    """A node that is starting, as it will be.
 
-    One that is not `launched` may still fail: it serves pods that wait for it, and is promised to
-    nobody else.
+    Its row has a name that no node has, so that it can be added to the cluster's nodes. `twin` is the
+    existing node, if any.
+
+    If it is not `launched`, it may still fail: it serves the pods that wait for it, and is promised to no
+    others.
     """
 
     row: NodeRow
@@ -133,7 +134,7 @@ class ExpectedNode:
     claim: str
     twin: str = ""
     launched: bool = True
-    deadline: float | None = None  # when it should have come; None when its claim does not say when it began
+    deadline: float | None = None  # when it should be ready; None if its claim has no creation time
 
 
 def deadline_of(claim: ClaimFacts) -> float | None:
@@ -147,7 +148,7 @@ def deadline_of(claim: ClaimFacts) -> float | None:
 def expected_node(
     joined: StateNode, room: Room, daemons: "DaemonOverhead", catalogue: Catalogue
 ) -> ExpectedNode:
-    """What pods on it hold already, and daemons will take, is not expected. Raises Invalid."""
+    """Return the expected node without what its pods use and daemons will use. Raises Invalid."""
     claim, node = joined.claim, joined.node
     assert claim is not None
     launched = bool(claim.provider_id) or node is not None
@@ -164,7 +165,7 @@ def expected_node(
 
 
 def unlaunched(claim: ClaimFacts, catalogue: Catalogue) -> tuple[Resources, Resources]:
-    """What a claim that has no machine yet will hold at least, and take from limits at most."""
+    """Return what a claim without a machine will offer at least, and use of limits at most."""
     spec = claim.spec or NodeClaimSpec()
     types_by_name = catalogue.types
     types = [types_by_name[name] for name in listed_values(spec, INSTANCE_TYPE) if name in types_by_name]
@@ -190,7 +191,7 @@ def _unlaunched_row(claim: ClaimFacts, catalogue: Catalogue) -> NodeRow:
 
 
 def _not_held(promised: Mapping[str, int], room: Room, at: int) -> Resources:
-    """What pods on the node do not hold already."""
+    """Return what the pods on the node do not use."""
     left = {
         name: max(0, units - int(room.allocatable(name)[at] - room.free(name)[at]))
         for name, units in promised.items()
@@ -202,26 +203,26 @@ def _not_held(promised: Mapping[str, int], room: Room, at: int) -> Resources:
 
 
 def _present(daemons: "DaemonOverhead", room: Room, at: int) -> set[ObjectKey]:
-    """Daemons that run there already: their pods are tied to the node by its name."""
+    """Return the daemons that already run there: their pods name the node."""
     shapes = [room.shapes[number] for number in room.pods_on(at).values()]
     tied = {(shape.namespace, shape.requests) for shape in shapes if is_tied(shape)}
     return {key for key, shape in daemons.shapes.items() if (shape.namespace, shape.requests) in tied}
 
 
 def is_tied(shape: PodShape) -> bool:
-    """Whether it names its node, as the pods of daemons do."""
+    """Whether the shape names its node, as the pods of daemons do."""
     return any(term.fields for term in shape.node_terms or ())
 
 
 class DaemonOverhead:
-    """Room that daemons will take on nodes where they do not run yet."""
+    """Resources that daemons will use on nodes where they do not run yet."""
 
     def __init__(self, shapes: Mapping[ObjectKey, PodShape] | None = None) -> None:
         self.shapes: dict[ObjectKey, PodShape] = dict(shapes or {})
         self._runs: dict[tuple[frozenset[tuple[str, str]], tuple[Taint, ...]], tuple[ObjectKey, ...]] = {}
 
     def put(self, key: ObjectKey, shape: PodShape) -> bool:
-        """Whether that is news."""
+        """Add a daemon; return whether it changed."""
         if self.shapes.get(key) == shape:
             return False
         self.shapes[key] = shape
@@ -233,7 +234,7 @@ class DaemonOverhead:
         return self.shapes.pop(key, None) is not None
 
     def less(self, row: NodeRow, present: Collection[ObjectKey]) -> NodeRow:
-        """The row without the room of daemons that belong there and are not `present`."""
+        """Return the row minus the requests of daemons that belong there and are not `present`."""
         missing = [self.shapes[key] for key in self._running_on(row) if key not in present]
         if not missing:
             return row

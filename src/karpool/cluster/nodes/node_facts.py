@@ -1,8 +1,8 @@
-"""What is kept of a Node and of a NodeClaim: only what somebody asks for.
+"""The parts of a Node and of a NodeClaim that are kept.
 
-A cluster has thousands of both, and whole objects are many times larger. Amounts and conditions are the
-same on most nodes, so they are kept once (`SharedValues`). What a claim asked for is kept until its node
-is initialised: afterwards the node says what it is.
+A cluster has thousands of both, and whole objects are many times larger. Amounts and conditions are the same
+on most nodes, so they are stored once (`SharedValues`). The spec of a claim is kept until its node is
+initialized: afterwards the node has the facts.
 """
 
 from collections.abc import Hashable, Sequence
@@ -26,13 +26,13 @@ from karpool.model.taints import Taint
 
 _NO_AMOUNTS: QuantityMap = {}
 _OWN_DOMAIN = "karpool.dev/"
-# A cluster has some hundred kinds of machines; beyond this many the table is started anew.
+# A cluster has some hundred kinds of machines; above this number the table is cleared.
 _SHARED_MAX = 10_000
 _Value = TypeVar("_Value", bound=Hashable)
 
 
 class NodeCondition(msgspec.Struct, frozen=True, gc=False):
-    """A condition without its times: a heartbeat is no news."""
+    """A condition without its times, so that a heartbeat is not a change."""
 
     type: str
     status: str
@@ -40,7 +40,7 @@ class NodeCondition(msgspec.Struct, frozen=True, gc=False):
 
 
 class SharedValues:
-    """One object for all values that are equal."""
+    """Keeps one object for all equal values."""
 
     def __init__(self) -> None:
         self._amounts: dict[frozenset[tuple[str, str | int | float]], QuantityMap] = {}
@@ -60,9 +60,11 @@ class SharedValues:
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
-    """`annotations` are those that say who may touch the node, what it costs and which devices it has;
-    `owners` the claims that its owner references name; amounts are as written, because whoever counts them
-    says what cannot be read."""
+    """The kept parts of a Node.
+
+    `annotations` are those about disruption, price and devices; `owners` are the claims in its owner
+    references. Amounts are kept as written, because the code that parses them reports errors.
+    """
 
     name: str
     uid: str = ""
@@ -88,7 +90,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
-    """`labels` and `spec` are there until the claim is initialised."""
+    """The kept parts of a NodeClaim. `labels` and `spec` are kept until the claim is initialized."""
 
     name: str
     uid: str = ""
@@ -102,12 +104,12 @@ class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
     has_grace_period: bool = False
     is_launched: bool = False
     is_registered: bool = False
-    initialized_at: float | None = None  # 0 when it does not say when
-    last_pod_event_at: float = 0.0  # as Karpenter noted it, which may be late; 0 when it has not
+    initialized_at: float | None = None  # 0 if the time is missing
+    last_pod_event_at: float = 0.0  # as Karpenter recorded it, possibly late; 0 if it has not
     is_consolidatable: bool = False
     is_drifted: bool = False
-    is_terminating: bool = False  # its machine is being taken away
-    is_deleting: bool = False  # nothing new will be placed on its node
+    is_terminating: bool = False  # its machine is being terminated
+    is_deleting: bool = False  # no new pod will be placed on its node
     labels: Labels = NO_LABELS
     spec: NodeClaimSpec | None = None
 

@@ -1,8 +1,7 @@
 """The nodes of a cluster, kept current one node at a time.
 
-Rows stay dense: the last row moves into the place of a removed one. `table`
-gives the current nodes as an immutable table, the same one until a name, label
-or taint changes; heartbeats change none of these.
+Rows stay dense: the last row moves into the place of a removed one. `table` returns the current nodes as an
+immutable table, the same one until a name, label or taint changes; heartbeats change none of these.
 """
 
 from collections.abc import Callable
@@ -21,10 +20,10 @@ from karpool.packing.tables.node_table import (
     encoded,
 )
 
-# Distinct values that no node has any more are dropped when they outnumber the nodes by this much.
+# Distinct values without a node are dropped when they outnumber the nodes by this much.
 _SLACK = 128
 _COLUMN_LIMIT = 256
-# What pods ask for most; other labels become columns when somebody asks.
+# The labels that pods use most; other labels become columns on demand.
 _USUAL_LABELS = (
     ARCH,
     HOSTNAME,
@@ -38,7 +37,7 @@ _USUAL_LABELS = (
 
 
 class _LabelColumn:
-    """One label as codes, follows the nodes once somebody has asked for it."""
+    """One label as codes; follows the nodes after its first use."""
 
     def __init__(self, codes: LabelCodes) -> None:
         self.codes = Column(np.int32, -1, len(codes.codes))
@@ -81,7 +80,7 @@ class NodeStore:
         return self._row_of.get(name)
 
     def put(self, node: NodeRow) -> int:
-        """Add a node, or bring it up to date; returns its row."""
+        """Add or update a node; return its row."""
         row = self._row_of.get(node.name)
         if row is None:
             row = self._row_of[node.name] = len(self.rows)
@@ -102,7 +101,7 @@ class NodeStore:
         return row
 
     def remove(self, name: str) -> tuple[int, int] | None:
-        """The row that became free, and the last row, which moved there; None for an unknown name."""
+        """Return the freed row and the last row, which moved there; None for an unknown name."""
         row = self._row_of.pop(name, None)
         if row is None:
             return None
@@ -152,7 +151,7 @@ class NodeStore:
     def _leave_zone(self, zone: str) -> None:
         self._zone_sizes[zone] -= 1
         if not self._zone_sizes[zone]:
-            # kube-scheduler forgets an empty zone; if it comes back, it comes last.
+            # kube-scheduler forgets an empty zone; if it returns, it comes last.
             del self._zone_sizes[zone], self._zone_ranks[zone]
 
     def _write_labels(self, row: int, labels: Labels) -> None:
@@ -172,7 +171,7 @@ class NodeStore:
         version = self.version
 
         def read(key: str) -> LabelCodes | None:
-            """None once the nodes have changed: the table then has to look for itself."""
+            """Return the codes; None if the nodes have changed, and the table must compute them itself."""
             if self.version != version:
                 return None
             if key not in self._labels:

@@ -1,8 +1,8 @@
-"""What nodes offer, what their pods take, and what is left, one column per resource.
+"""What nodes offer, what their pods use, and what is free, one column per resource.
 
-Sums are kept as Python integers, so no request is too large to be added and taken
-away again; what is left is `max(offered - taken, 0)`, as Karmada computes it. A
-node that offers no `pods` has no slot. A blocked row offers nothing, whatever is left.
+Sums are kept as Python integers, so no request is too large to be added and removed again; free is
+`max(offered - used, 0)`, as Karmada computes it. A node that offers no `pods` has no slot. A blocked row
+offers nothing, whatever is free.
 """
 
 from collections.abc import Mapping
@@ -29,12 +29,14 @@ class RoomStore:
         self._free: dict[str, Column[np.int64]] = {}
         self._slots = Column(np.int64)
         self._blocked: set[int] = set()
-        self._shared: dict[int, tuple[str, int]] = {}  # by row: units of a plugin that hold shares
-        self.stale: set[int] = set()  # rows whose pods changed since their room was last worked out
+        self._shared: dict[int, tuple[str, int]] = {}  # by row: units of a plugin that have shares
+        self.stale: set[int] = set()  # rows whose pods changed since their free amounts were computed
 
     def offer(self, row: int, allocatable: Mapping[str, int]) -> tuple[bool, list[str]]:
-        """Say what a row offers, a new one at the end included: whether that is news, and the
-        resources that are not followed because there are too many."""
+        """Set what a row offers, also for a new last row.
+
+        Returns whether it changed, and the resources that are ignored because there are too many.
+        """
         if row == len(self._offered):
             self._offered.append(_NONE)
             self._taken.append({})
@@ -55,7 +57,7 @@ class RoomStore:
         return True, ignored
 
     def take(self, row: int, requests: Requests, pods: int) -> None:
-        """Charge a row for `pods` pods of a shape; a negative number gives back."""
+        """Charge a row for `pods` pods of a shape; a negative number releases them."""
         taken = self._taken[row]
         for resource, units in requests:
             taken[resource] = taken.get(resource, 0) + units * pods
@@ -63,7 +65,7 @@ class RoomStore:
         self.stale.add(row)
 
     def block(self, row: int, blocked: bool) -> bool:
-        """Whether nothing may be placed there for now; whether that is news."""
+        """Set whether a row is blocked; return whether that changed."""
         if blocked == (row in self._blocked):
             return False
         (self._blocked.add if blocked else self._blocked.discard)(row)
@@ -74,13 +76,13 @@ class RoomStore:
         return self._taken[row].get(resource, 0)
 
     def keep_shared(self, row: int, resource: str, units: int) -> None:
-        """So many units of a plugin hold shares of ours, and are not to be given away."""
+        """Set how many units of a plugin have shares of ours and must not be allocated."""
         if self._shared.get(row) != (resource, units):
             self._shared[row] = resource, units
             self.stale.add(row)
 
     def remove(self, row: int, last: int) -> None:
-        """Forget a row; the last one takes its place."""
+        """Remove a row; the last one takes its place."""
         self._offered[row], self._taken[row], self._pods[row] = (
             self._offered[last],
             self._taken[last],
@@ -91,7 +93,7 @@ class RoomStore:
         self._pods.pop()
         for column in (*self._allocatable.values(), *self._free.values(), self._slots):
             column[row] = column[last]
-            column[last] = 0  # the next node that comes has this row
+            column[last] = 0  # the next new node gets this row
         self._shared.pop(row, None)
         if row != last and last in self._shared:
             self._shared[row] = self._shared.pop(last)
@@ -103,7 +105,7 @@ class RoomStore:
                     marked.add(row)
 
     def views(self) -> tuple[dict[str, Int64s], dict[str, Int64s], Int64s]:
-        """Free and allocatable per resource, and free pod slots."""
+        """Return free and allocatable amounts per resource, and free pod slots."""
         for row in self.stale:
             self._work_out(row)
         self.stale.clear()
@@ -135,7 +137,7 @@ class RoomStore:
         self._allocatable[resource] = Column(np.int64, 0, len(self._offered))
         self._free[resource] = Column(np.int64, 0, len(self._offered))
         for row, offered in enumerate(self._offered):
-            if resource in offered:  # of a node that came while there were too many
+            if resource in offered:  # of a node that was added while there were too many
                 self._allocatable[resource][row] = _left(offered[resource])
                 self.stale.add(row)
         return True

@@ -1,4 +1,4 @@
-"""A node joined with the claim it came from, as everybody sees it."""
+"""A node joined with its NodeClaim: the unit that all components use."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -18,16 +18,16 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 class NodeStage(Enum):
-    """How far a node is, written once for everybody."""
+    """The stage of a node, defined once for all components."""
 
     LAUNCHING = "Launching"  # a claim without a machine
-    REGISTERING = "Registering"  # a machine without a node that is known to be its
-    STARTING = "Starting"  # a node that is not ready for pods yet
+    REGISTERING = "Registering"  # a machine without a known node
+    STARTING = "Starting"  # a node that is not yet ready for pods
     INITIALIZED = "Initialized"
     LEAVING = "Leaving"
 
 
-# What Karpenter's providers repair a node for: the kubelet's own word, and those of monitoring agents.
+# The conditions that Karpenter's providers repair: those of the kubelet and of monitoring agents.
 _REPAIRED: dict[str, tuple[str, ...]] = {
     "Ready": ("False", "Unknown"),
     "AcceleratedHardwareReady": ("False",),
@@ -39,7 +39,7 @@ _REPAIRED: dict[str, tuple[str, ...]] = {
 
 
 class NodeTraits(NamedTuple):
-    """What node and claim say that rules of candidates ask for; the times apart."""
+    """The properties of node and claim that candidate rules read, without times."""
 
     pool_label: str
     managed: bool
@@ -52,24 +52,24 @@ class NodeTraits(NamedTuple):
     consolidatable: bool  # Karpenter's condition
     drifted: bool
     has_grace_period: bool
-    blocked: int  # pods on it that cannot be read
+    blocked: int  # number of unreadable pods
     reserved: str
 
 
 @dataclass(frozen=True)
 class StateNode:
-    """A node and the claim it came from; one of them may be missing.
+    """A node and its NodeClaim; one of them may be missing.
 
-    What planning reads off them is kept: of some hundred nodes few change between two plans.
+    Values that planning derives are cached, because few nodes change between two plans.
     """
 
     node: NodeFacts | None
     claim: ClaimFacts | None
     price_per_hour: float | None = None
-    blocked: int = 0  # pods on it that cannot be read: nothing may be placed there, nor taken away
-    reserved: str = ""  # who holds it for something that is still to come: a scale-up, a move, a buffer
+    blocked: int = 0  # number of unreadable pods: no pod may be placed there or evicted
+    reserved: str = ""  # the record that reserves it: a scale-up, a move, a buffer
     list_price_per_hour: float | None = None  # `price_per_hour` is what it adds to the bill
-    billed: BilledKind | None = None  # where something was contracted
+    billed: BilledKind | None = None  # set if there is a contract
 
     @cached_property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class StateNode:
 
     @property
     def labels(self) -> Labels:
-        """Of the node; none while there is none."""
+        """The labels of the node; empty without a node."""
         return self.node.labels if self.node is not None else NO_LABELS
 
     @cached_property
@@ -131,7 +131,7 @@ class StateNode:
 
     @cached_property
     def digest(self) -> bytes:
-        """Of all that plans depend on, for a fingerprint of the cluster."""
+        """A digest of everything that plans depend on, for the fingerprint of the cluster."""
         node, claim = self.node, self.claim
         said = (
             self.name,
@@ -147,7 +147,7 @@ class StateNode:
 
     @cached_property
     def ailment(self) -> str:
-        """The condition for which node repair may take the node away, with its status; empty: none."""
+        """The condition, with its status, for which node repair may remove the node; empty: none."""
         for condition in self.node.conditions if self.node is not None else ():
             if condition.status in _REPAIRED.get(condition.type, ()):
                 return f"{condition.type} is {condition.status}"
@@ -155,17 +155,17 @@ class StateNode:
 
     @property
     def initialized_at(self) -> float | None:
-        """When its claim was; None while it is not."""
+        """When its claim was initialized; None before that."""
         return self.claim.initialized_at if self.claim is not None else None
 
     @property
     def last_pod_event_at(self) -> float:
-        """As Karpenter noted it, which may be late; 0 when it has not."""
+        """The time that Karpenter recorded, possibly late; 0 if none."""
         return self.claim.last_pod_event_at if self.claim is not None else 0.0
 
     @property
     def is_counted(self) -> bool:
-        """By budgets: a node of a pool that is in service, and not already being taken from under it."""
+        """Whether budgets count it: an initialized node of a pool that is not being terminated."""
         claim = self.claim
         return claim is not None and bool(self.pool) and self.is_initialized and not claim.is_terminating
 

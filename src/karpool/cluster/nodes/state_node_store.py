@@ -1,12 +1,12 @@
-"""Nodes joined with their claims, one change at a time, and what each pool uses of its limits.
+"""Nodes joined with their claims, one change at a time, and the usage of each pool's limits.
 
-A node finds its claim by provider id, else by `status.nodeName` of the claim, else by its owner
-reference. A claim belongs to one node: the one it names, or the first by name; others stand alone, and
-are said to. Whatever the order in which objects arrive, the join is the same; it is made when somebody
-looks, once for all that came in between, or at once where somebody listens.
+A node finds its claim by provider ID, else by `status.nodeName` of the claim, else by its owner reference. A
+claim belongs to one node: the one it names, or the first by name; other nodes stay without a claim and are
+reported. The join does not depend on the order of arrival. It is computed on demand, once for all changes
+since the last one, or at once if there are listeners.
 
-Nodes count against limits with what they show once they are initialised; before that their claim does,
-and a claim without a machine with the largest type it may become. Those that leave do not count.
+An initialized node counts against limits with what it shows; before that its claim counts, and a claim
+without a machine counts as the largest type it may become. Nodes that are being removed do not count.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from karpool.model.resources import Resources, add
 _SAME_MAX = 10_000
 _PRICED = (INSTANCE_TYPE, NODEPOOL, REGION)
 _NO_CLAIM = ""
-_NO_PRICES = (None, None, None)  # of a machine whose type is not known
+_NO_PRICES = (None, None, None)  # for a machine of unknown type
 
 StateNodeListener = Callable[[StateNode | None, StateNode | None], None]  # before, after
 
@@ -47,25 +47,25 @@ class StateNodeStore:
         self._nodes: dict[str, NodeFacts] = {}
         self._joined: dict[str, StateNode] = {}  # by node
         self._waiting: dict[str, StateNode] = {}  # claims without a node, by claim
-        self._claim_of: dict[str, str] = {}  # node to the claim that it takes itself to be of
-        self._nodes_of: dict[str, set[str]] = {}  # the other way round
+        self._claim_of: dict[str, str] = {}  # node to the claim that it refers to
+        self._nodes_of: dict[str, set[str]] = {}  # claim to the nodes that refer to it
         self._claims_with: dict[str, set[str]] = {}  # provider id, or `node/NAME`, to claims
         self._nodes_with: dict[str, set[str]] = {}  # provider id, or `claim/NAME`, to nodes
-        self._starting: dict[str, None] = {}  # nodes that are not ready for pods, and have a claim
+        self._starting: dict[str, None] = {}  # nodes with a claim that are not yet ready for pods
         self._leaving: dict[str, None] = {}
         self._blocked: dict[str, int] = {}
-        # What was heard of since the last join, in that order: plans must not depend on hashes of names.
+        # Changes since the last join, in order of arrival: plans must not depend on hashes of names.
         self._new_nodes: dict[str, None] = {}
         self._new_claims: dict[str, None] = {}
         self._reserved: dict[str, str] = {}  # by node
         self._reserved_claims: dict[str, str] = {}
         self._priced = market.version
         self._billed = -1  # the version whose machines are on the bill
-        self._learnt_from = -1  # the version whose nodes taught prices
+        self._learnt_from = -1  # the version whose nodes were used to learn prices
         self._usage: dict[str, Resources] = {}
         self._counted: dict[str, tuple[str, Resources]] = {}
         self._same: dict[frozenset[tuple[str, int]], Resources] = {}
-        self._capacities: dict[int, tuple[QuantityMap, Resources]] = {}  # by identity: they are shared
+        self._capacities: dict[int, tuple[QuantityMap, Resources]] = {}  # by identity of shared values
         self._prices: dict[tuple[str | None, ...], tuple[float | None, float | None, BilledKind | None]] = {}
         self._price_version: object = None
         self._shared = self._usage_shared = False
@@ -74,30 +74,30 @@ class StateNodeStore:
 
     @property
     def version(self) -> int:
-        """Rises with every change of a joined node."""
+        """Increases with every change of a joined node."""
         self.settle()
         return self._version
 
     def of_claim(self, name: str) -> StateNode | None:
-        """With its node, if it has one."""
+        """Return a claim, joined with its node if it has one."""
         self.settle()
         return self._joined.get(self._holder(name)) or self._waiting.get(name)
 
     def claim_with(self, provider_id: str) -> str:
-        """Empty for none; also of a node that is gone, or not there yet."""
+        """Return the claim with a provider ID, whether or not its node exists; empty if there is none."""
         return min(self._claims_with.get(provider_id, ()), default="") if provider_id else ""
 
     def nodes_with(self, provider_id: str) -> list[str]:
-        """By name; more than one is a mistake of somebody's."""
+        """Return the nodes with a provider ID, by name; more than one is an error in the cluster."""
         return sorted(self._nodes_with.get(provider_id, ())) if provider_id else []
 
     def without_node(self) -> Iterable[StateNode]:
-        """Claims, in no order."""
+        """Return the claims without a node, in no order."""
         self.settle()
         return self._waiting.values()
 
     def view(self) -> tuple[Mapping[str, StateNode], Mapping[str, StateNode]]:
-        """Nodes by name, and claims without a node by name; neither changes any more."""
+        """Return nodes by name, and claims without a node by name; both are immutable."""
         self._price_anew()
         contracted = self.market.contracted
         if contracted.source and (contracted.wants_nodes or self._learnt_from != self._version):
@@ -115,7 +115,7 @@ class StateNodeStore:
         return MappingProxyType(self._joined), MappingProxyType(self._waiting)
 
     def _price_anew(self) -> None:
-        """Together with what was heard of since: after the first listing both are all there is."""
+        """Join again after a price change, together with pending changes."""
         if self._priced != self.market.version:
             self._priced = self.market.version
             self._new_nodes |= dict.fromkeys(self._nodes)
@@ -123,22 +123,22 @@ class StateNodeStore:
         self.settle()
 
     def starting(self) -> tuple[StateNode, ...]:
-        """Nodes that are not ready for pods yet, and have a claim that says what they will be."""
+        """Return the nodes with a claim that are not yet ready for pods."""
         self.settle()
         return tuple(self._joined[name] for name in self._starting)
 
     def leaving(self) -> tuple[str, ...]:
-        """Nodes that are on their way out."""
+        """Return the nodes that are being removed."""
         self.settle()
         return tuple(self._leaving)
 
     def usage(self) -> Mapping[str, Resources]:
-        """By pool: capacity of nodes and claims that are not going; `nodes` counts them."""
+        """Return by pool the capacity of nodes and claims that stay; `nodes` counts them."""
         self.settle()
         self._usage_shared = True
         return self._usage
 
-    # Hearing
+    # Updates
 
     def put_node(self, node: Node) -> None:
         name = node.name
@@ -186,13 +186,13 @@ class StateNodeStore:
         self._heard(claim=name)
 
     def block(self, name: str, pods: int) -> None:
-        """Say how many pods on a node cannot be read."""
+        """Set how many pods on a node cannot be read."""
         if self._blocked.get(name, 0) != pods:
             self._blocked[name] = pods
             self._heard(node=name)
 
     def reserve(self, nodes: Mapping[str, str], claims: Mapping[str, str]) -> None:
-        """Nodes and claims that are held for something that is still to come, and by whom; all there are."""
+        """Set all reserved nodes and claims, each with the record that reserves it."""
         for name in sorted({name for name, _ in self._reserved.items() ^ nodes.items()}):
             self._new_nodes[name] = None
         for claim in sorted({claim for claim, _ in self._reserved_claims.items() ^ claims.items()}):
@@ -211,7 +211,7 @@ class StateNodeStore:
             self.settle()
 
     def settle(self) -> None:
-        """Join what was heard of since."""
+        """Join the changes since the last call."""
         if not self._new_nodes and not self._new_claims:
             return
         nodes, claims = self._new_nodes, self._new_claims
@@ -226,7 +226,7 @@ class StateNodeStore:
         self._refresh_claims(claims)
 
     def _nodes_that_may_be_of(self, claim: str, links: Iterable[str]) -> list[str]:
-        """Those it has, and those that any link leads to."""
+        """Return the nodes that a claim has, and those that its links lead to."""
         nodes = {*self._nodes_of.get(claim, ()), *self._nodes_with.get(f"claim/{claim}", ())}
         for link in links:
             nodes |= self._nodes_with.get(link, set())
@@ -236,7 +236,7 @@ class StateNodeStore:
         return sorted(nodes)
 
     def _sought(self, name: str) -> str:
-        """The claim that a node takes itself to be of; empty for none."""
+        """Return the claim that a node refers to; empty if there is none."""
         node = self._nodes.get(name)
         if node is None:
             return _NO_CLAIM
@@ -248,7 +248,7 @@ class StateNodeStore:
         return next((owner for owner in owners if owner in self.claims), _NO_CLAIM)
 
     def _rejoin(self, names: Iterable[str]) -> dict[str, None]:
-        """The claims that these nodes had or have."""
+        """Update the claims of these nodes; return the claims that they had or have."""
         touched: dict[str, None] = {}
         for name in names:
             before, now = self._claim_of.get(name, _NO_CLAIM), self._sought(name)
@@ -265,7 +265,7 @@ class StateNodeStore:
         return touched
 
     def _holder(self, claim: str) -> str:
-        """The node that a claim belongs to; empty for none."""
+        """Return the node that a claim belongs to; empty if there is none."""
         nodes = self._nodes_of.get(claim)
         if not nodes:
             return ""
@@ -330,8 +330,10 @@ class StateNodeStore:
     def _prices_of(
         self, labels: Labels, provider_id: str
     ) -> tuple[float | None, float | None, BilledKind | None]:
-        """What the machine adds to the bill, its list price, and how it is billed where that matters. Most
-        nodes are like some others; what makes a difference is in these labels."""
+        """Return what the machine adds to the bill, its list price, and how it is billed under a contract.
+
+        Results are cached by the labels that make a difference, because most nodes are alike.
+        """
         if INSTANCE_TYPE not in labels:
             return _NO_PRICES
         zone = labels.get(ZONE)
@@ -363,7 +365,7 @@ class StateNodeStore:
         )
 
     def _own(self) -> None:
-        """Before something is written: snapshots keep what they have taken."""
+        """Copy before a write, because snapshots keep the current maps."""
         self._version += 1
         if self._shared:
             self._joined, self._waiting = dict(self._joined), dict(self._waiting)
@@ -421,7 +423,7 @@ class StateNodeStore:
             return self._equal({})
 
     def _equal(self, amounts: Resources) -> Resources:
-        """With the node itself; one object for all machines that are the same."""
+        """Return the amounts plus one node, as one object for all equal amounts."""
         whole = {**{name: units for name, units in amounts.items() if units}, NODE_COUNT: 1}
         if len(self._same) > _SAME_MAX:
             self._same.clear()
@@ -456,7 +458,7 @@ def _mark(names: dict[str, None], name: str, there: bool) -> None:
 
 
 def _links_of_node(node: NodeFacts | None) -> tuple[str, ...]:
-    """By what a claim may be found: provider id first, then owners."""
+    """Return the links by which a claim may be found: the provider ID first, then owners."""
     if node is None:
         return ()
     named = tuple([f"claim/{owner}" for owner in node.owners])

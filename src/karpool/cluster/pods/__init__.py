@@ -1,1 +1,1 @@
-"""Pods: what they take, who may not disturb them, and their volumes. Start with `pod_store`."""
+"""Pods: their requests, their disruption limits, and their volumes. Start with `pod_store`."""

@@ -1,11 +1,11 @@
-"""How many volumes nodes may have attached, as their CSINodes say it, by driver.
+"""How many volumes may be attached to nodes, by driver, from their CSINodes.
 
-A resource of the node for each driver that some node limits. A node whose CSINode does not limit a driver, or
-which has none, takes any number, as kube-scheduler sees it; one whose CSINode cannot be read takes none.
+Each driver that some node limits is a resource of the nodes. A node whose CSINode does not limit a driver, or
+that has no CSINode, takes any number, as in kube-scheduler; a node whose CSINode cannot be read takes none.
 
-A volume that no pod of the node uses any more keeps its place until it is detached: while there is a
-VolumeAttachment, as kube-scheduler counts too. An attachment of which the driver cannot be told takes a place
-of every driver, one of which the node cannot be told a place on every node.
+A volume that no pod of the node uses counts until it is detached, that is while there is a VolumeAttachment;
+kube-scheduler counts so, too. An attachment of an unknown driver counts for every driver, and one of an
+unknown node counts on every node.
 """
 
 from collections import Counter, defaultdict
@@ -44,7 +44,7 @@ _CSI_NODE, _ATTACHMENT = "CSINode", "VolumeAttachment"
 
 @dataclass(frozen=True, slots=True)
 class AttachedVolume:
-    """Empty is what cannot be told; a volume without a name is used by nobody we know."""
+    """An attached volume. Empty means unknown; a volume without a name has no known user."""
 
     node: str = ""
     driver: str = ""
@@ -52,7 +52,7 @@ class AttachedVolume:
 
 
 class AttachLimits:
-    """`offer_again` is told which nodes have other places than before; None: all of them."""
+    """The attach limits of nodes. `offer_again` is called with the changed nodes; None: all nodes."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class AttachLimits:
         problems: UnreadableObjects,
         offer_again: Callable[[Iterable[str] | None], None],
     ) -> None:
-        self.drivers: frozenset[str] = frozenset()  # that some node limits
+        self.drivers: frozenset[str] = frozenset()  # drivers that some node limits
         self._store = store
         self._problems = problems
         self._offer_again = offer_again
         self._by_node: dict[str, Mapping[str, int] | None] = {}
-        self._named: dict[str, tuple[str, ...]] = {}  # by node the drivers that its CSINode limits
-        self._nodes_of: Counter[str] = Counter()  # by driver
+        self._named: dict[str, tuple[str, ...]] = {}  # node to the drivers that its CSINode limits
+        self._nodes_of: Counter[str] = Counter()  # number of nodes by driver
         self._attached: dict[str, AttachedVolume] = {}  # by VolumeAttachment
         # The same by node.
         self._attached_to: defaultdict[str, dict[str, AttachedVolume]] = defaultdict(dict)
@@ -84,7 +84,7 @@ class AttachLimits:
         self._limit(key.name, None, _drivers_named(raw))
 
     def _limit(self, node: str, limits: Mapping[str, int] | None, named: Iterable[str] = ()) -> None:
-        """None: they cannot be read, only which drivers are `named`; empty: there are none."""
+        """Set the limits of a node; None: unreadable, only the drivers are `named`; empty: none."""
         self._nodes_of.subtract(self._named.pop(node, ()))
         self._by_node.pop(node, None)
         if limits is None or limits:
@@ -130,7 +130,7 @@ class AttachLimits:
         return nodes & self._attached_to.keys() & self._by_node.keys()
 
     def limited(self, node: NodeRow) -> NodeRow:
-        """The node with its limits among what it offers, in place of any that were there."""
+        """Return the node with its attach limits among its allocatable resources."""
         offered = node.allocatable
         if self.drivers or _names_limits(tuple(offered)):
             others = {name: units for name, units in offered.items() if not name.startswith(ATTACHED_VOLUMES)}
@@ -150,7 +150,7 @@ class AttachLimits:
         }
 
     def _kept(self, node: str) -> Counter[str]:
-        """By driver, the places that volumes take which no pod of the node uses."""
+        """Return by driver the attached volumes that no pod of the node uses."""
         attached = (*self._attached_to.get(node, {}).values(), *self._attached_to.get("", {}).values())
         return Counter(
             one.driver
@@ -160,7 +160,7 @@ class AttachLimits:
 
 
 def _drivers_named(raw: bytes) -> set[str]:
-    """Those of a CSINode whose limits cannot be read."""
+    """Return the drivers of a CSINode whose limits cannot be read."""
     try:
         drivers = msgspec.json.decode(raw, type=_UnreadableCsiNode).spec.drivers
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""What limits the pods of a namespace: PodDisruptionBudgets and ResourceQuotas."""
+"""PodDisruptionBudgets and ResourceQuotas by namespace."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -25,8 +25,7 @@ class BudgetStore:
         self._problems.clear("PodDisruptionBudget", str(key))
 
     def close_namespace(self, key: ObjectKey, error: Invalid) -> None:
-        """What it protects cannot be told; as it selects pods that nobody may touch, nothing of the
-        namespace moves until it can be read."""
+        """Block the whole namespace, because an unreadable budget may protect any of its pods."""
         self._budgets.setdefault(key.namespace, {})[key.name] = CompiledPdb(
             key.namespace, key.name, EVERYTHING, 0, is_fully_blocking=True, frees_unready_pods=False
         )
@@ -40,12 +39,12 @@ class BudgetStore:
         return self._budgets.get(namespace, {}).values()
 
     def all(self) -> list[CompiledPdb]:
-        """By namespace and name, so that equal clusters have equal tables."""
+        """Return budgets by namespace and name, so that equal clusters have equal tables."""
         return [held[name] for _, held in sorted(self._budgets.items()) for name in sorted(held)]
 
 
 class QuotaStore:
-    """A quota that cannot be understood stays what it was, and is said to be."""
+    """ResourceQuotas. A quota that cannot be read keeps its last state and is reported."""
 
     def __init__(self, problems: UnreadableObjects) -> None:
         self._problems = problems

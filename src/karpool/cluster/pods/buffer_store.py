@@ -1,8 +1,8 @@
-"""CapacityBuffers and what they are made of: pods that are not there, and for which room is kept.
+"""CapacityBuffers and their templates: virtual pods for which room is reserved.
 
-One that cannot be understood, or whose pods cannot be told, may need any room where pods of its namespace
-run: it is `unclear`. So is one that names a template or workload which does not exist, unless its controller
-has said in its status that it keeps no room for it.
+A buffer that cannot be read, or whose pods are unknown, may need any room where pods of its namespace run: it
+is `unclear`. So is a buffer that names a missing template or workload, unless its controller has said in the
+status that it reserves no room for it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,13 +14,13 @@ from karpool.model.kubernetes.capacity_buffer import CapacityBuffer, buffer_pods
 from karpool.model.kubernetes.pod_shape import PodShape, shape_of
 from karpool.model.kubernetes.workload import pod_template
 
-PRIORITY = -(2**31)  # any pod that comes goes first
+PRIORITY = -(2**31)  # every real pod has precedence
 _SCALABLE = frozenset(("Deployment", "ReplicaSet", "StatefulSet"))
 
 
 @dataclass(frozen=True, slots=True)
 class BufferTemplate:
-    """What the pods of a template or workload ask for, and how many it has; `problem`: cannot be read."""
+    """The shape and the replicas of a template or workload; `problem` says why it cannot be read."""
 
     shape: PodShape | None
     replicas: int = 0
@@ -29,7 +29,7 @@ class BufferTemplate:
 
 class BufferStore:
     def __init__(self) -> None:
-        self._buffers: dict[tuple[str, ObjectKey], CapacityBuffer] = {}  # by version that was watched
+        self._buffers: dict[tuple[str, ObjectKey], CapacityBuffer] = {}  # by watched version
         self._unreadable: dict[tuple[str, ObjectKey], str] = {}
         self._templates: dict[tuple[str, ObjectKey], BufferTemplate] = {}
         self._latest: BufferPods | None = None
@@ -49,7 +49,7 @@ class BufferStore:
         self._unreadable.pop((version, key), None)
 
     def put_template(self, kind: str, key: ObjectKey, raw: Mapping[str, object]) -> None:
-        """A PodTemplate, or a workload. Its volumes do not count: a buffer has none."""
+        """Add a PodTemplate or a workload. Its volumes are ignored, because a buffer has none."""
         template = self._templates.get((kind, key))
         try:
             whole = {**raw, "kind": kind}
@@ -57,7 +57,7 @@ class BufferStore:
                 whole["spec"] = {"template": raw.get("template")}
             pod, replicas = pod_template(whole)
             if kind == "ReplicaSet" and replicas == 0:
-                self.drop_template(kind, key)  # old revisions of Deployments, many of them
+                self.drop_template(kind, key)  # many are old revisions of Deployments
                 return
             shape = replace(shape_of(pod), priority=PRIORITY)
             fresh = BufferTemplate(shape, replicas)
@@ -72,7 +72,7 @@ class BufferStore:
             self._latest = None
 
     def pods(self) -> "BufferPods":
-        """The same until something changes."""
+        """Return the virtual pods; the same object until something changes."""
         if self._latest is None:
             self._latest = self._worked_out()
         return self._latest
@@ -82,7 +82,7 @@ class BufferStore:
         buffer_of: dict[str, str] = {}
         problems: list[str] = []
         unclear: list[UnclearBuffer] = []
-        # The same buffer is seen in every version that is watched.
+        # The same buffer is seen in every watched version.
         for key in sorted({key for _, key in (*self._buffers, *self._unreadable)}):
             name = f"CapacityBuffer {key}"
             try:
@@ -95,13 +95,16 @@ class BufferStore:
                 unclear.append(UnclearBuffer(key.namespace, f"{name}: {why}"))
                 continue
             for number, shape in enumerate(virtual):
-                # No pod has such a name.
+                # A name that no pod can have.
                 pod = f"{key}#{number}"
                 shapes[pod], buffer_of[pod] = shape, str(key)
         return BufferPods(shapes, buffer_of, tuple(problems), tuple(unclear))
 
     def _virtual(self, key: ObjectKey) -> Iterator[PodShape]:
-        """Raises Invalid, or _NoTemplate where its controller would find no template either."""
+        """Yield the pods of a buffer.
+
+        Raises Invalid, or _NoTemplate if its controller does not find a template either.
+        """
         for (_, other), why in self._unreadable.items():
             if other == key:
                 raise Invalid("", "", why)
@@ -153,7 +156,7 @@ class UnclearBuffer:
 
 @dataclass(frozen=True, slots=True)
 class BufferPods:
-    """Pods that buffers stand for, by name. `unclear`: buffers of which that cannot be told."""
+    """The virtual pods of buffers, by name. `unclear` are buffers whose pods are unknown."""
 
     shapes: Mapping[str, PodShape]
     buffer_of: Mapping[str, str]

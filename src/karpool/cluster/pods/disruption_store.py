@@ -1,7 +1,7 @@
-"""What taking a pod off its node costs, and what speaks against it, worked out once per version of a pod.
+"""The disruption cost of pods and what prevents their eviction, computed once per version of a pod.
 
-`table` joins it to a snapshot: the snapshot says where a pod is and what it asks for,
-this says what moving it costs and what speaks against it.
+`table` joins this to a snapshot: the snapshot has the node and the shape of a pod, this store has the cost of
+moving it and what prevents that.
 """
 
 from array import array
@@ -29,14 +29,14 @@ Uint8s = npt.NDArray[np.uint8]
 NONE = -1
 SEVERAL = -2
 # Flags of pods
-RESCHEDULABLE = 1  # needs a new place when its node goes
+RESCHEDULABLE = 1  # needs a new node when its node is removed
 ACTIVE = 2
-EVICTABLE = 4  # its own do-not-disrupt wish aside
-UNREADY = 8  # says that it is not ready
+EVICTABLE = 4  # ignoring its own do-not-disrupt annotation
+UNREADY = 8  # reports that it is not ready
 STARTING = 16  # has a node and has not run yet: it may be pulling its image
-CLAIMING = 32  # holds devices by resource claims
-BARE_SHARE = 64  # holds a share of a device, and has no owner
-# Groups that no pod is in any more are dropped when they outnumber the pods by this much.
+CLAIMING = 32  # uses devices through resource claims
+BARE_SHARE = 64  # uses a share of a device, and has no owner
+# Groups without pods are dropped when they outnumber the pods by this much.
 _SLACK = 128
 Group = tuple[str, frozenset[tuple[str, str]]]  # namespace and labels: what budgets select by
 
@@ -50,9 +50,9 @@ class PodDisruptionTable:
     shapes: Int32s
     costs: Float64s
     flags: Uint8s
-    protected_until: Float64s  # seconds since the epoch; inf for good
+    protected_until: Float64s  # seconds since the epoch; inf: without end
     budget: Int32s
-    since: Float64s  # when it was bound, started or began to end, the latest; 0 when not known
+    since: Float64s  # the latest of binding, start and deletion; 0 if unknown
     starts: Int64s  # pods of row r: starts[r] to starts[r + 1]
     several: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # pod to names of its budgets
 
@@ -66,7 +66,7 @@ class PodDisruptionTable:
 
 
 def _protected_until(pod: Pod, seconds: float) -> float:
-    """Until when the pod's own wish holds; 0 when it has none. A pod that has not started is protected."""
+    """Return until when do-not-disrupt protects the pod; 0 without it, no end before the pod has started."""
     if seconds <= 0:
         return 0.0
     started = moment(pod.status.start_time)
@@ -112,7 +112,7 @@ class PodDisruptionStore:
         self._groups = array("l")
         self._group_ids: dict[Group, int] = {}
         self._wishes: dict[str, str] = {}  # do-not-disrupt annotations that are ignored
-        self._nominated: dict[str, str] = {}  # waiting pod to node
+        self._nominated: dict[str, str] = {}  # pending pod to nominated node
         self._waiting: dict[str, None] = {}
         self._ordered: list[_Ordered] = []  # by row of the last snapshot
 
@@ -171,7 +171,7 @@ class PodDisruptionStore:
         return [name for name in self._waiting if name in snapshot.pending]
 
     def table(self, snapshot: Room, budgets: Sequence[CompiledPdb]) -> PodDisruptionTable:
-        """Pods of the snapshot that were not seen here count as ordinary ones that do not move."""
+        """Return the table of a snapshot; unknown pods count as ordinary pods that do not move."""
         keys: list[str] = []
         shapes: list[int] = []
         counts = np.zeros(snapshot.n + 1, dtype=np.int64)
@@ -214,7 +214,7 @@ class PodDisruptionStore:
         )
 
     def _in_order(self, row: int, pods: Mapping[str, int]) -> _Ordered:
-        """By name. A snapshot's pods of a node never change, so the same object needs no second look."""
+        """Return the pods of a node by name; cached while the snapshot has the same object."""
         if row == len(self._ordered):
             self._ordered.append(_Ordered({}, (), ()))
         ordered = self._ordered[row]
@@ -224,7 +224,7 @@ class PodDisruptionStore:
         return ordered
 
     def _drop_unused_groups(self) -> None:
-        """Labels come and go with pods; those that no pod has any more are forgotten from time to time."""
+        """Drop the labels that no pod has, from time to time."""
         if len(self._group_ids) <= 2 * len(self._slot_of) + _SLACK:
             return
         by_id = {number: group for group, number in self._group_ids.items()}
@@ -235,7 +235,7 @@ class PodDisruptionStore:
             old[slot] = self._group_ids.setdefault(group, len(self._group_ids))
 
     def _selected_by(self, budgets: Sequence[CompiledPdb]) -> tuple[Int32s, dict[int, list[int]]]:
-        """By group of pods: the budget that selects it, and all of them where they are several."""
+        """Return by group of pods the budget that selects it, and all of them if there are several."""
         budget_of_group = np.full(max(len(self._group_ids), 1), NONE, dtype=np.int32)
         several: dict[int, list[int]] = {}
         by_namespace: dict[str, list[int]] = {}
@@ -263,9 +263,9 @@ _NO_LABELS: frozenset[tuple[str, str]] = frozenset()
 
 
 def _last_event(pod: Pod) -> float:
-    """When it was last bound, started or told to end; what restarts a node's quiet time.
+    """Return when the pod was last bound, started or deleted, which restarts `consolidateAfter`.
 
-    Daemons come with their node and do not.
+    Daemons return 0, because they come with their node.
     """
     if pod_disruption.is_daemon(pod):
         return 0.0

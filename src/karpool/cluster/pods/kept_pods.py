@@ -1,4 +1,4 @@
-"""Pods that are kept as they are, for who decides about each of them."""
+"""Pods that are kept whole, for components that decide about each pod."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -26,7 +26,7 @@ class KeptPods:
         self.version += 1
 
     def view(self) -> Mapping[ObjectKey, Pod]:
-        """As they are now, for keeps."""
+        """Return the current pods, as an immutable view."""
         if self._view is None:
             self._view = MappingProxyType(dict(self._pods))
         return self._view

@@ -1,7 +1,7 @@
-"""Whose pods are these: controllers of controllers, and how many pods of each have a node.
+"""The owners of pods: chains of controllers, and how many pods of each have a node.
 
-A chain is followed by references alone: a ReplicaSet's controller is known from its metadata, whatever
-the Deployment above it looks like. Who owns what never changes for a uid.
+A chain is followed by references alone: the controller of a ReplicaSet is known from its metadata, whether or
+not the Deployment is. The owner of a UID never changes.
 """
 
 from collections import Counter
@@ -15,11 +15,11 @@ from karpool.model.kubernetes.pod import Pod
 from karpool.model.kubernetes.pod_disruption import is_provisionable
 from karpool.model.kubernetes.pod_shape import PodShape
 
-CHAIN_MAX = 8  # a custom resource of a custom resource is two; owners may also form a circle
+CHAIN_MAX = 8  # a custom resource of a custom resource makes two; owners may also form a cycle
 _KNOWN_MAX = 200_000
 
 Requests = tuple[tuple[str, int], ...]
-FindOwner = Callable[[str], OwnerReference | None]  # from a uid to the controller of that object
+FindOwner = Callable[[str], OwnerReference | None]  # from a UID to the controller of that object
 
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
@@ -27,7 +27,7 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 
 
 def is_of(reference: OwnerReference, api_version: str, kind: str, name: str) -> bool:
-    """Versions of one group name the same object."""
+    """Whether the reference names this object, in any version of its group."""
     return (
         reference.name == name
         and reference.kind == kind
@@ -41,7 +41,7 @@ def _group(api_version: str) -> str:
 
 
 def chain(reference: OwnerReference | None, find_owner: FindOwner) -> Iterator[OwnerReference]:
-    """The controller, its controller, and so on."""
+    """Yield the controller, its controller, and so on."""
     for _ in range(CHAIN_MAX):
         if reference is None:
             return
@@ -50,11 +50,11 @@ def chain(reference: OwnerReference | None, find_owner: FindOwner) -> Iterator[O
 
 
 class OwnerStore:
-    """Controllers by the uid of what they control."""
+    """Controllers by the UID of the object that they control."""
 
     def __init__(self) -> None:
         self._controllers: dict[str, OwnerReference | None] = {}
-        self._uids: dict[tuple[str, ObjectKey], str] = {}  # of what was told of, by kind and key
+        self._uids: dict[tuple[str, ObjectKey], str] = {}  # UIDs of known objects, by kind and key
 
     def get(self, uid: str) -> OwnerReference | None:
         return self._controllers.get(uid)
@@ -68,7 +68,7 @@ class OwnerStore:
         self._controllers[meta.uid] = controller_of(meta)
 
     def tell(self, kind: str, key: ObjectKey, meta: ObjectMeta) -> None:
-        """Of an object that is watched; most have no owner, and those need not be kept."""
+        """Note the owner of a watched object; objects without an owner are not stored."""
         if self._uids.get((kind, key)) != meta.uid:
             self.forget(kind, key)
         if meta.owner_references:
@@ -81,9 +81,9 @@ class OwnerStore:
 
 @dataclass(slots=True)
 class ControlledPods:
-    """Of one controller: pods that have a node, by what they ask for, and how many have none.
+    """The pods of one controller: those with a node by their requests, and the number without.
 
-    `wanting` are those without a node for which an autoscaler should make room, by what they ask for.
+    `wanting` are those without a node that an autoscaler should make room for, by their requests.
     """
 
     controller: OwnerReference
@@ -100,7 +100,7 @@ class _OwnedPod(NamedTuple):
 
 
 class PodsByOwner:
-    """`shape_of` knows what each pod asks for; `find_owner` the controllers of controllers."""
+    """Counts pods by owner. `shape_of` returns the shape of a pod; `find_owner` the owner of a controller."""
 
     def __init__(self, shape_of: Callable[[str, str], PodShape | None], find_owner: FindOwner) -> None:
         self._shape_of, self._find_owner = shape_of, find_owner
@@ -108,18 +108,17 @@ class PodsByOwner:
         self._controlled: dict[str, dict[str, ControlledPods]] = {}  # namespace, uid
 
     def put(self, key: ObjectKey, pod: Pod) -> None:
-        """After the room knows what the pod asks for."""
+        """Count a pod; the room must already have its shape."""
         self.drop(key)
         controller = controller_of(pod.metadata)
-        # One that is about to end serves no promise, although it still holds its room.
+        # A terminating pod serves no promise, although it still uses its room.
         if controller and not pod.is_terminal and not pod.is_terminating:
             has_node = bool(pod.spec.node_name)
             is_wanting = not has_node and is_provisionable(pod)
             self._add(key, controller, has_node=has_node, is_wanting=is_wanting)
 
     def of(self, namespace: str, api_version: str, kind: str, name: str) -> tuple[Counter[Requests], int]:
-        """Pods of a workload, however many controllers are between: bound by what they ask for, and
-        how many wait."""
+        """Return the pods of a workload, over all controllers: bound by requests, and the number pending."""
         bound: Counter[Requests] = Counter()
         waiting = 0
         for controlled in self._below(namespace, api_version, kind, name):
@@ -128,7 +127,7 @@ class PodsByOwner:
         return bound, waiting
 
     def wanting(self, namespace: str, api_version: str, kind: str, name: str) -> Counter[Requests]:
-        """Those of a workload that wait, and for which an autoscaler should make room."""
+        """Return the pending pods of a workload that an autoscaler should make room for."""
         wanting: Counter[Requests] = Counter()
         for controlled in self._below(namespace, api_version, kind, name):
             wanting += controlled.wanting
@@ -141,7 +140,7 @@ class PodsByOwner:
                 yield controlled
 
     def workloads(self) -> Iterator[tuple[str, OwnerReference]]:
-        """By namespace what stands above pods, the topmost that is known of; each once."""
+        """Yield the topmost known owners of pods, with their namespace, each once."""
         for namespace, controllers in self._controlled.items():
             tops = {}
             for controlled in controllers.values():

@@ -1,7 +1,7 @@
-"""Where the pods are, by shape: 8 bytes of columns per pod and its key.
+"""The nodes of pods, by shape: 8 bytes of columns per pod, and its key.
 
-A pod is bound to a row, bound to a node that is not known (yet), or pending.
-Per-row maps are copied on the first write after a snapshot took them.
+A pod is bound to a row, bound to an unknown node, or pending. Per-row maps are copied on the first write
+after a snapshot took them.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ from karpool.packing.tables.columns import Column, Int32s
 from karpool.packing.tables.shape_table import ShapeTable
 
 _NOWHERE = -1
-# Shapes that no pod has any more are dropped when they outnumber the others by this much, and by a part
-# of the pods: all of them are looked at then, so it must be rare where they are many.
+# Shapes without pods are dropped when they outnumber the others by this much, and by a part
+# of the pods: this visits all pods, so it must be rare where they are many.
 _SLACK = 128
 _SLACK_PODS = 32
 
@@ -36,8 +36,8 @@ class PodStore:
         self._epoch = 0
         self._pending: dict[str, int] = {}
         self._pending_shared = False
-        self._homeless: dict[str, dict[str, int]] = {}  # by the name of a node that is not known
-        self._home_of: dict[str, str] = {}  # of homeless pods
+        self._homeless: dict[str, dict[str, int]] = {}  # by the name of an unknown node
+        self._home_of: dict[str, str] = {}  # pods on unknown nodes
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -49,12 +49,12 @@ class PodStore:
         return self.shapes[self._shape_ids[self._slot_of[key]]]
 
     def place_of(self, key: str) -> tuple[int, str]:
-        """The row a pod is on, or -1 and the name of a node that is not known; empty for none."""
+        """Return the row of a pod, or -1 and the name of an unknown node; empty if it has none."""
         slot = self._slot_of.get(key)
         return (_NOWHERE, "") if slot is None else (self._rows[slot], self._home_of.get(key, ""))
 
     def put(self, key: str, shape_id: int, node: str, row: int | None) -> bool:
-        """Say where a pod is: on `row`, or on a `node` that has none, or nowhere; whether that is news."""
+        """Set the place of a pod: a `row`, an unknown `node`, or none; return whether it changed."""
         slot = self._slot_of.get(key)
         if slot is not None:
             where = self._rows[slot]
@@ -69,7 +69,7 @@ class PodStore:
         return True
 
     def reshape(self, key: str, shape: PodShape) -> bool:
-        """The pod stays where it is, with another shape; whether that is news."""
+        """Give the pod another shape in the same place; return whether it changed."""
         slot = self._slot_of[key]
         row = self._rows[slot]
         shape_id = self.shapes.intern(shape)
@@ -85,7 +85,7 @@ class PodStore:
         return True
 
     def add_row(self, name: str) -> None:
-        """A node came: its pods, if any came before it, settle in the new last row."""
+        """Add a node; pods that arrived before it move to the new last row."""
         row = len(self._by_row)
         self._by_row.append({})
         self._owned.append(self._epoch)
@@ -95,7 +95,7 @@ class PodStore:
             self._attach(key, slot, shape_id, name, row)
 
     def remove_row(self, name: str, row: int, last: int) -> None:
-        """A node went: its pods wait for it under its name, and the last row takes its place."""
+        """Remove a node; its pods stay under its name, and the last row takes its place."""
         for key, shape_id in list(self._by_row[row].items()):
             slot = self._slot_of[key]
             self._detach(key, slot)
@@ -108,7 +108,7 @@ class PodStore:
             rows[rows == last] = row
 
     def views(self) -> tuple[Int32s, Int32s, Sequence[Mapping[str, int]], Mapping[str, int]]:
-        """Row and shape of every pod (row -1: none), and the pods of each row, and those that are pending."""
+        """Return row and shape of every pod (row -1: none), the pods of each row, and the pending pods."""
         self._drop_unused_shapes()
         self._epoch += 1
         self._pending_shared = True

@@ -1,7 +1,7 @@
-"""Pods that are there and cannot be read: each of them holds its node.
+"""Pods that exist and cannot be read: each of them blocks its node.
 
-What such a pod asks for is not known, so nothing else may be placed on its node, and the node may not be
-taken away from under it. One whose node cannot be told either may be on any.
+The requests of such a pod are unknown, so no other pod may be placed on its node, and the node may not be
+removed. If its node is unknown, too, it may be on any node.
 """
 
 from collections import Counter
@@ -29,14 +29,14 @@ class _Ended(msgspec.Struct):
 
 
 class PodPlace(msgspec.Struct, frozen=True):
-    """As much of a pod as says where it is. `node` is empty without one, None when it cannot be told."""
+    """The place of an unreadable pod. `node` is empty without a node, None if it is unknown."""
 
     node: str | None
     is_terminal: bool = False
 
 
 def place_of(raw: bytes) -> PodPlace:
-    """Where an unreadable pod is, as far as its bytes say."""
+    """Return where an unreadable pod is, as far as its bytes say."""
     try:
         status = msgspec.json.decode(raw, type=_Ended).status
         if status is not None and status.phase in TERMINAL_PHASES:
@@ -51,10 +51,10 @@ def place_of(raw: bytes) -> PodPlace:
 
 
 class UnreadablePods:
-    """By node how many there are. Never cut: what is not counted here would be free room."""
+    """The number of unreadable pods by node. Unbounded: an uncounted pod would look like free room."""
 
     def __init__(self) -> None:
-        self.node_of: dict[str, str | None] = {}  # to be read by others, not written
+        self.node_of: dict[str, str | None] = {}  # read-only for callers
         self._per_node: Counter[str] = Counter()
 
     @property
@@ -63,12 +63,12 @@ class UnreadablePods:
 
     @property
     def first_of_node(self) -> dict[str, str]:
-        """By node the pod to name."""
+        """Return by node the pod to name in messages."""
         return {node: pod for pod, node in sorted(self.node_of.items(), reverse=True) if node}
 
     @property
     def somewhere(self) -> int:
-        """Pods whose node cannot be told."""
+        """The pods whose node is unknown."""
         return sum(node is None for node in self.node_of.values()) if self.node_of else 0
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class UnreadablePods:
         return key in self.node_of
 
     def put(self, key: str, node: str | None) -> set[str]:
-        """The nodes whose count changed."""
+        """Add a pod; return the nodes whose count changed."""
         if key in self.node_of and self.node_of[key] == node:
             return set()
         changed = self.drop(key)

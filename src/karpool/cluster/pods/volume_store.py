@@ -1,9 +1,8 @@
-"""Claims, volumes and storage classes, and which pods have to be looked at again when one changes.
+"""Claims, volumes and storage classes, and which pods to update when one changes.
 
-Only pods that mount a claim are remembered, and of those only what `model.volumes`
-reads. A pod whose claims are all bound is affected by those claims and their
-volumes; one that still waits, by every volume and class. Volumes count against what a node may have
-attached where some node limits their driver (`limited_drivers`).
+Only pods that mount a claim are stored, with only the fields that `model.volumes` reads. A pod whose claims
+are all bound is affected by those claims and their volumes; any other pod by every volume and class. Volumes
+count against the attach limits of nodes if some node limits their driver (`limited_drivers`).
 """
 
 from collections import defaultdict
@@ -30,8 +29,10 @@ from karpool.model.resources import ATTACHED_VOLUMES
 
 @dataclass(frozen=True, slots=True)
 class PodVolume:
-    """A claim that a pod mounts. `waits`: why the pod cannot be placed before something happens to it;
-    `terms`: where the volume can be used."""
+    """A claim that a pod mounts.
+
+    `waits` says what must happen before the pod can be placed; `terms` where the volume can be used.
+    """
 
     claim: str
     volume: str = ""
@@ -44,7 +45,7 @@ class PodVolume:
 class VolumeStore:
     def __init__(self) -> None:
         self.affected: set[str] = set()  # keys of pods whose terms may have changed
-        self.affected_nodes: set[str] = set()  # where pods may use other volumes than before
+        self.affected_nodes: set[str] = set()  # nodes whose pods may use other volumes than before
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
         self.classes: dict[str, StorageClass] = {}
@@ -55,7 +56,7 @@ class VolumeStore:
         self._unsettled: set[str] = set()
 
     def put_pod(self, key: str, pod: Pod) -> bool:
-        """Whether the pod mounts a claim, and so has terms."""
+        """Add a pod; return whether it mounts a claim, and so has terms."""
         if not pod.spec.volumes or not any(
             volume.persistent_volume_claim or volume.ephemeral is not None for volume in pod.spec.volumes
         ):
@@ -72,7 +73,7 @@ class VolumeStore:
         return True
 
     def terms(self, key: str) -> tuple[Alternatives, ...]:
-        """What the pod's volumes ask for. Raises Invalid for quantities that cannot be read."""
+        """Return the node terms of the pod's volumes. Raises Invalid for unreadable quantities."""
         pod = self._pods[key]
         self._unsettled.discard(key)
         if not all((claim := self.claims.get(name)) and claim.is_bound for name in _claim_keys(pod)):
@@ -81,7 +82,7 @@ class VolumeStore:
         return (*terms, ()) if self._is_locked_out(key, pod) else terms
 
     def attached(self, key: str) -> list[tuple[str, int]]:
-        """By resource, what the pod takes of what nodes may have attached."""
+        """Return by resource how many attachable volumes the pod uses."""
         if not self.limited_drivers:
             return []
         volumes = attached_volumes(self._pods[key], self.claims, self.volumes, self.classes)
@@ -92,7 +93,7 @@ class VolumeStore:
         ]
 
     def is_used(self, volume: str, node: str) -> bool:
-        """Whether a pod of the node has a claim on the volume."""
+        """Whether a pod on the node has a claim on the volume."""
         return any(
             self._pods[user].spec.node_name == node
             for claim in self._holders.get(volume, ())
@@ -100,13 +101,13 @@ class VolumeStore:
         )
 
     def limit(self, drivers: frozenset[str]) -> None:
-        """Drivers that some node limits."""
+        """Set the drivers that some node limits."""
         if drivers != self.limited_drivers:
             self.limited_drivers = drivers
             self.affected |= self._pods.keys()
 
     def _is_locked_out(self, key: str, pod: Pod) -> bool:
-        """Whether a pod that has no node yet waits for another to let go of a claim of one pod at a time."""
+        """Whether an unbound pod waits for a claim that allows one pod at a time and is in use."""
         if pod.spec.node_name:
             return False
         return any(
@@ -121,7 +122,7 @@ class VolumeStore:
             self.affected |= self._users.get(claim, set()) - {key}
 
     def volumes_of(self, pod: Pod) -> list[PodVolume]:
-        """What stands about each claim of a pod. Raises Invalid for quantities that cannot be read."""
+        """Return the state of each claim of a pod. Raises Invalid for unreadable quantities."""
         mounted = _slimmed(pod)
         volumes: list[PodVolume] = []
         for volume, key in zip(mounted.spec.volumes or (), _claim_keys(mounted), strict=True):
@@ -227,7 +228,7 @@ def _slimmed(pod: Pod) -> Pod:
 
 
 def _claim_keys(pod: Pod) -> list[str]:
-    """The claims by name; that of an ephemeral volume is named after pod and volume."""
+    """Return the names of the claims; the claim of an ephemeral volume is named after pod and volume."""
     names = (
         f"{pod.name}-{volume.name}"
         if volume.persistent_volume_claim is None

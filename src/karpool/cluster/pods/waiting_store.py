@@ -1,4 +1,4 @@
-"""Pods that the scheduler found no node for, and since when. Few at a time; kept for whoever asks."""
+"""Pods that the scheduler found no node for, and since when."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +16,10 @@ _LONG_AGO = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """`since`: when the scheduler found no node; None when it was not asked, or did not say so.
-    `wants_node_since`: since when an autoscaler should make room for it; None when it need not."""
+    """`since`: when the scheduler found no node; None if it has not tried, or did not report it.
+
+    `wants_node_since`: since when an autoscaler should make room for it; None if it need not.
+    """
 
     key: ObjectKey
     labels: Labels
@@ -31,18 +33,18 @@ class WaitingPod:
 
 
 def waiting_since(conditions: list[Condition] | None) -> float | None:
-    """When the scheduler found no node for a pod; None when it did, or was not asked yet."""
+    """Return when the scheduler found no node for a pod; None if it did, or has not tried yet."""
     scheduled = condition(conditions, "PodScheduled")
     if scheduled is None or scheduled.status != "False" or scheduled.reason != "Unschedulable":
         return None
     try:
         return parse_rfc3339(scheduled.last_transition_time or "")
     except ValueError:
-        return _LONG_AGO  # what Go makes of a time that is not there
+        return _LONG_AGO  # Go's zero time
 
 
 class WaitingPodStore:
-    """`view` is for keeps: the same mapping until something changes."""
+    """Pending pods. `view` is immutable: the same mapping until something changes."""
 
     def __init__(self) -> None:
         self._pods: dict[ObjectKey, WaitingPod] = {}
@@ -81,6 +83,6 @@ class WaitingPodStore:
             del self._pods[key]
 
     def _own(self) -> None:
-        """Before something is written: snapshots keep what they have taken."""
+        """Copy before a write, because snapshots keep the current map."""
         if self._view is not None:
             self._pods, self._view = dict(self._pods), None

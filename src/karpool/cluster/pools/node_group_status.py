@@ -1,7 +1,7 @@
-"""What cluster-autoscaler writes about its node groups, in both forms it has had.
+"""The status that cluster-autoscaler writes about its node groups, in both formats.
 
-The ConfigMap `cluster-autoscaler-status` holds YAML since 1.30, and text for people
-before. Only sizes and states are read. Input that cannot be understood raises Invalid.
+The ConfigMap `cluster-autoscaler-status` holds YAML since 1.30, and plain text before. Only sizes and states
+are read. Input that cannot be parsed raises Invalid.
 """
 
 import re
@@ -23,24 +23,24 @@ class NodeGroupStatus:
     name: str
     min_size: int
     max_size: int
-    target: int  # machines that were asked for
+    target: int  # requested machines
     registered: int
     healthy: bool = True
-    backoff: str = ""  # why it is not grown at present
+    backoff: str = ""  # why it is not scaled up at present
 
     @property
     def room(self) -> int:
-        """Machines that may still be asked for."""
+        """The number of machines that may still be requested."""
         return max(0, self.max_size - max(self.target, self.registered))
 
     @property
     def coming(self) -> int:
-        """Machines that were asked for and are no nodes yet."""
+        """The number of requested machines that are not nodes yet."""
         return max(0, self.target - self.registered)
 
 
 def parse(text: str) -> list[NodeGroupStatus]:
-    """Empty while the autoscaler initialises. Raises Invalid."""
+    """Parse the status; empty while the autoscaler initializes. Raises Invalid."""
     if len(text) > SIZE_LIMIT:
         raise Invalid("status", text[:40], f"is larger than {SIZE_LIMIT} bytes")
     if re.search(r"^[ \t]*(autoscalerStatus|clusterWide|nodeGroups):", text, re.MULTILINE):

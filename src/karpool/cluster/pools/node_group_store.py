@@ -1,7 +1,7 @@
 """Node groups of cluster-autoscaler: sizes and back-off from its status ConfigMap, machines from nodes.
 
-What a group launches is taken from the nodes that it has or had, one per zone (`node_group_template`).
-A status that cannot be understood changes nothing, and says why.
+What a group launches is taken from its present or past nodes, one per zone (`node_group_template`). A status
+that cannot be parsed changes nothing, and the problem is reported.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,17 @@ from karpool.model.errors import Invalid
 from karpool.model.kubernetes.configmap import ConfigMap
 from karpool.model.kubernetes.node import INSTANCE_TYPE, ZONE
 
-# Nodes that no group names may be named by the next status; more than this many tell nothing new.
+# Nodes without a group may be named by the next status; more than this many add nothing new.
 _UNMATCHED_MAX = 1000
 
 
 @dataclass(frozen=True)
 class NodeGroups:
-    """`examples`: by group and zone, a node of it that was ready. `problem`: why the last status was not
-    understood."""
+    """The node groups.
+
+    `examples` has by group and zone one of its nodes that was ready. `problem` says why the last status could
+    not be parsed.
+    """
 
     groups: Mapping[str, NodeGroupStatus] = field(default_factory=dict)
     examples: Mapping[str, Mapping[str, NodeFacts]] = field(default_factory=dict)
@@ -38,7 +41,7 @@ class NodeGroups:
     problem: str = ""
 
     def template(self, group: str, catalogue: Catalogue) -> tuple[NodeGroupTemplate | None, str]:
-        """What a new node would be, or why that is not known."""
+        """Return what a new node would be, or why that is unknown."""
         try:
             if group in self.described:
                 return described(self.described[group], group, catalogue), ""
@@ -52,7 +55,7 @@ class NodeGroups:
 
 
 class NodeGroupStore:
-    """`version` rises with every change. `failures` are those of groups, not of pools."""
+    """`version` increases with every change. `failures` are those of groups, not of pools."""
 
     def __init__(self, failures: LaunchFailures) -> None:
         self.version = 0
@@ -72,7 +75,7 @@ class NodeGroupStore:
         try:
             groups = node_group_status.parse((status.data or {}).get("status", ""))
         except Invalid as error:
-            self._problem = str(error)  # what was known stays
+            self._problem = str(error)  # the last state stays
             return
         self._problem = ""
         for group in groups:

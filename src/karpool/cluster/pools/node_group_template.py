@@ -1,9 +1,8 @@
 """What a new node of a cluster-autoscaler group would be, as far as the cluster shows it.
 
-Taken from the group's nodes, one template per zone, and kept when the last node has
-gone. A group that never had a node can be described in an annotation of the status
-ConfigMap: `karpool.dev/template.<group>`, JSON with `instanceType` (of the catalogue)
-or `allocatable`, and optionally `zones`, `labels` and `taints`.
+It is taken from the group's nodes, one template per zone, and kept when the last node is gone. A group that
+never had a node can be described in an annotation of the status ConfigMap: `karpool.dev/template.<group>`,
+JSON with `instanceType` (of the catalogue) or `allocatable`, and optionally `zones`, `labels` and `taints`.
 """
 
 import re
@@ -26,7 +25,7 @@ from karpool.model.taints import Taint
 from karpool.packing.tables.node_table import NodeRow
 
 ANNOTATION = "karpool.dev/template."
-# How clouds write a node's group on it. The autoscaler's own name for it may be longer.
+# Labels in which clouds name the group of a node. The autoscaler's own name for it may be longer.
 GROUP_LABELS = (
     "eks.amazonaws.com/nodegroup",
     "alpha.eksctl.io/nodegroup-name",
@@ -40,7 +39,7 @@ _OWN_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAuto
 
 
 class NodeGroupAnnotation(Wire, frozen=True):
-    """What an annotation says."""
+    """The content of an annotation."""
 
     instance_type: str = ""
     allocatable: QuantityMap | None = None
@@ -51,7 +50,7 @@ class NodeGroupAnnotation(Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NodeGroupTemplate:
-    """`rows` has one entry per zone; which of them the next node gets is not ours to say."""
+    """`rows` has one entry per zone; which zone the next node gets is unknown."""
 
     rows: tuple[NodeRow, ...]
     instance_type: str = ""
@@ -59,12 +58,12 @@ class NodeGroupTemplate:
 
 
 def group_of(labels: Labels, groups: Iterable[str]) -> str:
-    """The group whose name is, or contains as a part, what a node's labels say; empty for none."""
+    """Return the group whose name is, or contains as a part, what the labels of a node say; empty if none."""
     said = {labels[key] for key in GROUP_LABELS if labels.get(key)}
     best = ""
     longest = 0
     for group in groups:
-        # GKE has a group per zone for each of its pools, and names the zone in the address of the group.
+        # GKE has a group per zone for each of its pools, and names the zone in the URL of the group.
         if (zone := _ZONE_IN_GROUP.search(group)) is not None and zone[1] != labels.get(ZONE, zone[1]):
             continue
         for value in said:
@@ -76,13 +75,13 @@ def group_of(labels: Labels, groups: Iterable[str]) -> str:
 
 
 def row_like(node: NodeFacts, name: str) -> NodeRow:
-    """Another node like this one, as it will be once it is ready. Raises Invalid."""
+    """Return a row for another node like this one, after its start. Raises Invalid."""
     taints = [taint for taint in node.taints if not is_ephemeral(taint) and taint.key not in _OWN_TAINTS]
     return NodeRow(name, {**node.labels, HOSTNAME: name}, tuple(taints), node_allocatable(node))
 
 
 def described(text: str, group: str, catalogue: Catalogue) -> NodeGroupTemplate:
-    """Raises Invalid naming the annotation."""
+    """Return the template in an annotation. Raises Invalid, which names the annotation."""
     path = f"metadata.annotations[{ANNOTATION}{group}]"
     try:
         said = msgspec.json.decode(text.encode(), type=NodeGroupAnnotation)
@@ -120,7 +119,7 @@ def _room(said: NodeGroupAnnotation, catalogue: Catalogue) -> tuple[Resources, d
 
 
 def annotations_of(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """By group."""
+    """Return the annotations by group."""
     return {
         key.removeprefix(ANNOTATION): text
         for key, text in (metadata or {}).items()

@@ -1,6 +1,6 @@
-"""NodePools, compiled and narrowed to the zones in which their node class has subnets.
+"""NodePools, compiled and restricted to the zones in which their node class has subnets.
 
-A pool that cannot be understood is `broken`: it launches nothing, and its nodes stay where they are.
+A pool that cannot be read is `broken`: it launches nothing, and its nodes are not disrupted.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ from karpool.model.requirements import ValueSet, combined
 
 
 class PoolStore:
-    """`version` rises with every change."""
+    """NodePools. `version` increases with every change."""
 
     def __init__(self, market: Market, failures: LaunchFailures) -> None:
         self.version = 0
         self.objects: dict[str, NodePool] = {}
-        self.broken: dict[str, str] = {}  # and why
+        self.broken: dict[str, str] = {}  # with the reason
         self._market = market
         self._failures = failures
         self._compiled: dict[str, CompiledPool] = {}
@@ -33,7 +33,7 @@ class PoolStore:
         self._narrowed: Mapping[str, CompiledPool] | None = None
 
     def compiled(self) -> Mapping[str, CompiledPool]:
-        """Each with the zones of its node class, where those are known; the same until something changes."""
+        """Return the pools with the zones of their node class, if known; the same until something changes."""
         if self._narrowed is None:
             self._narrowed = MappingProxyType(
                 {name: self._in_its_zones(pool) for name, pool in self._compiled.items()}
@@ -55,7 +55,7 @@ class PoolStore:
         self._observe(pool, compiled, now)
 
     def _observe(self, pool: NodePool, compiled: CompiledPool, now: float) -> None:
-        """What the pool says about whether it delivers."""
+        """Record what the pool shows about its ability to launch."""
         fingerprint = (
             frozenset(compiled.limits.items()),
             frozenset(compiled.requirements.items()),
