@@ -1,8 +1,8 @@
-"""Which devices can take a request, filter by filter, in a fixed order.
+"""Filters the devices that fit a request, in a fixed order.
 
-A filter is a function from candidate rows to candidate rows. It changes nothing. What a kind of device takes
-is the packing kernel's rule; here it is asked one rule at a time, so that the chain, which stops when nothing
-is left, can tell what each step dropped.
+A filter is a function from candidate rows to candidate rows and changes nothing. The packing kernel defines
+what a kind of device takes; here its rules are applied one at a time, so that the chain, which stops when no
+row is left, can report what each step dropped.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -85,7 +85,7 @@ def _kept(rows: Rows, keep: Bools) -> Rows:
 
 
 def by_policy(table: ScoringColumns, rows: Rows, *, policy: str, mode: str) -> Rows:
-    """Devices on which the policy in force allows the mode, in the state they are in."""
+    """Devices on which the policy allows the mode, given their current state."""
     rows = table.of_kinds(rows, "policy", (policy, mode), lambda kind: is_allowed(policy, mode, kind.policy))
     return _accepting(table, rows, mode)
 
@@ -113,7 +113,7 @@ def _accepting(table: ScoringColumns, rows: Rows, mode: str) -> Rows:
 
 
 def by_whole(table: ScoringColumns, rows: Rows) -> Rows:
-    """Idle ones, as far as that can be told: a device without figures is not."""
+    """Idle devices. A device without figures does not count as idle."""
     idle = table.has_capacity[rows] & table.has_available[rows]
     idle &= (table.holders[rows] == 0) & (table.partitions[rows] == 0)
     idle &= table.free_tflops[rows] == table.capacity_tflops[rows]
@@ -121,7 +121,7 @@ def by_whole(table: ScoringColumns, rows: Rows) -> Rows:
 
 
 def by_partition(table: ScoringColumns, rows: Rows, *, template: str, catalogue: PartitionCatalogue) -> Rows:
-    """The model has the template, and the device may have one partition more."""
+    """Devices whose model has the template and that have room for one more partition."""
     caps: dict[int, int] = {}
     for code in set(table.kind[rows].tolist()):
         kind = table.kinds[code]
@@ -132,7 +132,7 @@ def by_partition(table: ScoringColumns, rows: Rows, *, template: str, catalogue:
 
 
 def by_amounts(table: ScoringColumns, rows: Rows, *, share: DeviceShare) -> Rows:
-    """A whole device is taken whatever is asked for; it must have as much all the same."""
+    """Devices with enough free amounts. A whole device must have the requested amounts, too."""
     if not len(rows):
         return rows
     rows = table.of_kinds(rows, "tells", share, lambda kind: kind.tells(share))
@@ -143,7 +143,7 @@ def by_amounts(table: ScoringColumns, rows: Rows, *, share: DeviceShare) -> Rows
 
 
 def needed(table: ScoringColumns, rows: Rows, share: DeviceShare) -> tuple[Int64s, Int64s]:
-    """What a share is on each of these devices, in the shape of `rows`."""
+    """The amounts of a share on each of these devices, in the shape of `rows`."""
     tflops, vram = table.kinds.amounts(share)
     return tflops[table.kind[rows]], vram[table.kind[rows]]
 
@@ -164,7 +164,7 @@ def by_worker_cap(table: ScoringColumns, rows: Rows, *, cap: int) -> Rows:
 
 
 def by_same_node(table: ScoringColumns, rows: Rows, *, count: int) -> Rows:
-    """Devices in nodes that have enough of them; one without a node never counts."""
+    """Devices on nodes with enough of them; a device without a node never counts."""
     if count <= 1:
         return rows
     node = table.node[rows]

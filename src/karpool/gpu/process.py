@@ -1,4 +1,4 @@
-"""The gpu-scaler as the manager runs it. The lease is kept where smart pods are."""
+"""The gpu-scaler as the manager runs it. Its lease is in the namespace of smart pods."""
 
 from karpool.cluster.market.market import Market
 from karpool.gpu.controller.controller import GpuScaler
@@ -20,7 +20,7 @@ COMPONENT = "karpool-gpu-scaler"
 
 def _manages(options: GpuScalerOptions) -> ManagerOptions:
     lease = LeaseName(COMPONENT, options.smart_pod_namespace)
-    # What is wrong with these files is said before anything starts.
+    # Errors in these files are reported before anything starts.
     market_of(options.catalogue, options.region, options.contract)
     device_shapes_of(options.device_shapes)
     return ManagerOptions(

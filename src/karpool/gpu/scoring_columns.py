@@ -1,14 +1,13 @@
-"""What devices are chosen by, among those that fit: amounts as columns, one row for each device.
+"""The columns by which strategies choose among fitting devices: amounts, one row per device.
 
-What a device is, and which requests such a device takes, is the packing kernel's to say: a row names its
-`DeviceKind`. Whether a node takes the pod, and which of its devices have room beside everybody whom the
-cluster shows, is asked of the kernel's own table before anything is chosen (`allocation/open_nodes`). What is
-here beside that table is what only a choice needs: how full a device is apart from what is merely reserved,
-devices of a node side by side, the node's CPU, and a version for each node, so that a score that was worked
-out about other nodes stays valid.
+The packing kernel defines what a device is and which requests it fits: a row names its `DeviceKind`. The
+kernel's own table also decides which nodes fit the pod, and which of their devices have capacity beside all
+pods of the cluster (`allocation/open_nodes`). This table holds only what a choice needs: the use of a device
+without reservations, the devices of a node side by side, the node's CPU, and a version per node, so that a
+cached score of unchanged nodes stays valid.
 
-Rows are reused, never moved. Three amounts for each device: `capacity`, `available` (capacity less what is
-committed) and `free` (available less what is reserved). Whether a change is allowed is decided by the ledger.
+Rows are reused, never moved. Each device has three amounts: `capacity`, `available` (capacity less committed)
+and `free` (available less reserved). The ledger decides whether a change is allowed.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -27,7 +26,7 @@ from karpool.packing.tables.device_kinds import LOCKS, DeviceKind, DeviceKinds, 
 
 Rows = npt.NDArray[np.int64]
 NO_NODE = -1
-UNBOUNDED = 2**62  # room of a node about which nothing was said
+UNBOUNDED = 2**62  # capacity of a node without figures
 
 _AMOUNTS = (
     "capacity_tflops",
@@ -58,8 +57,8 @@ class ScoringColumns:
     available_vram: Int64s
     free_tflops: Int64s
     free_vram: Int64s
-    kind: Int64s  # in `kinds`
-    lock: Int64s  # the code of the mode that its users have set
+    kind: Int64s  # index in `kinds`
+    lock: Int64s  # code of the mode that its users have set
     node: Int64s
     partitions: Int64s
     holders: Int64s
@@ -82,8 +81,8 @@ class ScoringColumns:
         self.node_names: list[str] = []
         self.node_labels: dict[str, Mapping[str, str]] = {}
         self.node_rows: Rows = np.full((0, 1), -1, dtype=np.int64)
-        self.labelled: dict[tuple[NodeTerm, ...], frozenset[str]] = {}  # nodes whose labels meet these
-        self.membership = 0  # raised whenever a device comes, goes or is described anew
+        self.labelled: dict[tuple[NodeTerm, ...], frozenset[str]] = {}  # nodes whose labels match
+        self.membership = 0  # incremented when a device is added, removed or described again
         self._row_of: dict[str, int] = {}
         self._node_of: dict[str, int] = {}
         self._vacant: list[int] = []
@@ -93,7 +92,7 @@ class ScoringColumns:
             setattr(self, name, np.zeros(0, dtype=np.int64))
         for name in _FLAGS:
             setattr(self, name, np.zeros(0, dtype=np.bool_))
-        self._grow(_OF_NODES, 1)  # so that looking up "no node" finds something to throw away
+        self._grow(_OF_NODES, 1)  # so that the index of "no node" is valid
         for device in devices:
             self.put(device)
 
@@ -110,7 +109,7 @@ class ScoringColumns:
 
     @property
     def n(self) -> int:
-        """Rows, vacant ones included."""
+        """Number of rows, including vacant ones."""
         return len(self.devices)
 
     def find(self, name: str) -> int | None:
@@ -129,14 +128,14 @@ class ScoringColumns:
         return DeviceAmount(int(self.capacity_tflops[row]), int(self.capacity_vram[row]))
 
     def available(self, row: int) -> DeviceAmount:
-        """Never less than nothing; see `available_balance`."""
+        """Never negative; see `available_balance`."""
         return self.available_balance(row).at_least(NOTHING)
 
     def free(self, row: int) -> DeviceAmount:
         return self.free_balance(row).at_least(NOTHING)
 
     def available_balance(self, row: int) -> DeviceAmount:
-        """Below zero where pods hold more than there is: the device shrank under them."""
+        """Negative if pods hold more than the capacity: the device shrank under them."""
         return DeviceAmount(int(self.available_tflops[row]), int(self.available_vram[row]))
 
     def free_balance(self, row: int) -> DeviceAmount:
@@ -147,7 +146,7 @@ class ScoringColumns:
         return LOCKS[self.lock[row]]
 
     def rows_of_pool(self, pool: str) -> Rows:
-        """Devices of a pool; the same array until a device comes or goes."""
+        """Devices of a pool; the same array until a device is added or removed."""
         rows = self._pool_rows.get(pool)
         if rows is None:
             rows = self.all_rows()
@@ -155,7 +154,7 @@ class ScoringColumns:
         return rows
 
     def of_kinds(self, rows: Rows, rule: str, about: Hashable, holds: Callable[[DeviceKind], object]) -> Rows:
-        """Those of the rows whose kind follows a rule."""
+        """The rows whose kind satisfies a rule."""
         kept: Rows = rows[self.kinds.mask(rule, about, holds)[self.kind[rows]]] if len(rows) else rows
         return kept
 
@@ -165,13 +164,13 @@ class ScoringColumns:
     # Devices and nodes come and go
 
     def put(self, device: Device) -> int:
-        """Add a device, or describe it anew. Amounts of a known device are left alone."""
+        """Add a device, or update its description. Amounts of a known device are not changed."""
         row = self._row_of.get(device.name)
         if row is None:
             row = self._new_row(device)
         elif _said_of_itself(self.device(row)) == _said_of_itself(device):
             self.devices[row] = (
-                device  # reports come often and mostly tell of amounts, which the ledger counts
+                device  # reports are frequent and mostly change amounts, which the ledger counts
             )
             return row
         else:
@@ -196,7 +195,7 @@ class ScoringColumns:
     def put_node(
         self, name: str, labels: Mapping[str, str] | None = None, *, cpu_milli: int, memory_bytes: int
     ) -> None:
-        """What a node has left for worker pods, those in the ledger already subtracted."""
+        """Set the node's capacity for worker pods, net of those in the ledger."""
         code = self._node(name)
         self.cpu_room[code], self.memory_room[code] = cpu_milli, memory_bytes
         self.version[code] += 1
@@ -204,13 +203,13 @@ class ScoringColumns:
             self.put_labels(name, labels)
 
     def put_labels(self, owner: str, labels: Mapping[str, str]) -> None:
-        """Of the node object that owns devices."""
+        """Set the labels of the node that owns devices."""
         if self.node_labels.get(owner) == labels:
             return
         self.node_labels[owner] = labels
         self.membership += 1
         self.labelled.clear()
-        self.version += 1  # which devices a node affinity admits may have changed anywhere
+        self.version += 1  # node affinity may now admit other devices anywhere
 
     # Amounts
 
@@ -237,7 +236,7 @@ class ScoringColumns:
             self.version[code] += 1
 
     def occupy(self, code: int, cpu_milli: int, memory_bytes: int, workers: int) -> None:
-        """Room of a node taken by a pod (negative: given back), and how many workers it has now."""
+        """Take capacity of a node for a pod (negative: release it), and set its number of workers."""
         if self.cpu_room[code] != UNBOUNDED:
             self.cpu_room[code] -= cpu_milli
         if self.memory_room[code] != UNBOUNDED:
@@ -261,7 +260,7 @@ class ScoringColumns:
         figures = [figure for figure in (device.capacity, device.available) if figure is not None]
         capacity, available = (figures[0], figures[-1]) if figures else (NOTHING, NOTHING)
         available = available - device.strangers
-        self.has_available[row] = bool(figures)  # without any figure a device is not used
+        self.has_available[row] = bool(figures)  # a device without figures is not used
         self.has_capacity[row] = device.capacity is not None
         self.capacity_tflops[row], self.capacity_vram[row] = capacity.tflops_milli, capacity.vram_bytes
         self.available_tflops[row], self.available_vram[row] = available.tflops_milli, available.vram_bytes
@@ -338,5 +337,5 @@ class ScoringColumns:
 
 
 def _said_of_itself(device: Device) -> Device:
-    """Without what the ledger counts."""
+    """The device without the values that the ledger counts."""
     return structs.replace(device, available=None, running_apps="")

@@ -1,1 +1,1 @@
-"""Looks at the GPUs of its machine, and publishes them where nobody else does. Start with `machine`."""
+"""Reads the GPUs of its machine, and publishes them unless another component does. Start with `machine`."""

@@ -1,7 +1,7 @@
-"""Looks at the machine again and again, and keeps its GPU objects right.
+"""Reads the machine periodically, and keeps its GPU objects up to date.
 
-One runs on each node and writes only objects of its own node, so none of them needs a lease. Without a
-driver it says so once and goes on looking: drivers come later than nodes.
+One agent runs on each node and writes only objects of its own node, so it needs no lease. Without a driver it
+reports that once and keeps polling: drivers are installed later than nodes.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ class GpuAgent:
                 return
 
     async def publish(self) -> str:
-        """Make the objects right; returns what there is to say. Raises NoNvml and KubeError."""
+        """Update the objects and return a message for the log. Raises NoNvml and KubeError."""
         machine = await self._off_loop(self._read)
         name = self._options.node_name
         node = await self._client.get(NODES, name, into=Node)
@@ -76,7 +76,7 @@ class GpuAgent:
 
     async def _carry_out(self, writes: Writes) -> None:
         for gpu in writes.created:
-            with suppress(AlreadyExists):  # a crash came between object and status
+            with suppress(AlreadyExists):  # a crash happened between object and status
                 await self._client.create(GPUS, {key: part for key, part in gpu.items() if key != "status"})
             await self._status(gpu)
         for gpu in writes.changed:
@@ -88,11 +88,11 @@ class GpuAgent:
         name, status = gpu["metadata"]["name"], {"status": gpu["status"]}
         try:
             await self._client.patch(GPUS, name, status, subresource="status")
-        except NotFound:  # a CRD without the subresource keeps it in the object
+        except NotFound:  # a CRD without the status subresource
             await self._client.patch(GPUS, name, status)
 
     def _say(self, text: str) -> None:
-        """Once, while nothing changes."""
+        """Log the message once until it changes."""
         if text != self._said:
             self._said = text
             log.info(text)

@@ -1,4 +1,4 @@
-"""The GPU objects that describe a machine's devices: what they should be, and what to write. Pure."""
+"""Computes the GPU objects of a machine's devices, and the writes they need. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class PublishedNode:
-    """The node that the machine is, as far as its objects say it."""
+    """The node of this machine, as far as its objects need it."""
 
     name: str
     hostname: str
@@ -41,12 +41,14 @@ class Writes:
 
 
 def others_describe(existing: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether somebody else publishes this node's devices."""
+    """Whether another component publishes this node's devices."""
     return any(_annotations(gpu).get(PUBLISHED_BY) != AGENT for gpu in existing)
 
 
 def writes_for(machine: Machine, node: PublishedNode, existing: Sequence[Mapping[str, Any]]) -> Writes:
-    """Nothing where every object is right already. A device that is gone is called Unknown."""
+    """The writes that make the objects right; none if they are. A device that is gone gets the
+    phase Unknown.
+    """
     by_name = {str(gpu["metadata"]["name"]): gpu for gpu in existing}
     described = {
         gpu["metadata"]["name"]: gpu for gpu in (gpu_object(gpu, node) for gpu in machine.devices) if gpu
@@ -61,7 +63,7 @@ def writes_for(machine: Machine, node: PublishedNode, existing: Sequence[Mapping
 
 
 def gpu_object(gpu: MachineGpu, node: PublishedNode) -> dict[str, Any] | None:
-    """None for a device that has no identity: it could not be told from others tomorrow."""
+    """None for a device without an identity: it could not be recognised later."""
     if not gpu.uuid:
         return None
     model = find_model(gpu.name, (gpu.memory_bytes or 0) // _MIB)
@@ -102,7 +104,7 @@ def gpu_object(gpu: MachineGpu, node: PublishedNode) -> dict[str, Any] | None:
 
 
 def _idle(gpu: dict[str, Any]) -> dict[str, Any]:
-    """What is available is said once, for a device that nobody has used; afterwards it is its allocator's."""
+    """The available amounts of a device that was never used; afterwards its allocator writes them."""
     return {**gpu, "status": {**gpu["status"], "available": gpu["status"]["capacity"]}}
 
 
@@ -111,7 +113,7 @@ def _annotations(gpu: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _says(existing: Mapping[str, Any], described: Any) -> bool:
-    """Whether an object already says all of it; it may say more."""
+    """Whether the object already contains the description; it may contain more."""
     if not isinstance(described, Mapping):
         return bool(existing == described)
     return isinstance(existing, Mapping) and all(

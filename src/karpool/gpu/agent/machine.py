@@ -1,7 +1,7 @@
-"""The GPUs of this machine, as NVIDIA's management library (NVML) tells them.
+"""Reads the GPUs of this machine from NVIDIA's management library (NVML).
 
-Not every card and driver answers every question: what is not answered is None, and what went wrong with a
-device is listed in its `problems`. A device with problems is not healthy; the others are read all the same.
+Not every card and driver supports every query: an unsupported value is None, and errors of a device are
+listed in its `problems`. A device with problems is not healthy; the others are still read.
 """
 
 import importlib
@@ -15,15 +15,15 @@ import msgspec
 from karpool.model.devices.gpu_models import find_model
 
 _MIB = 2**20
-_DEVICES_MAX = 64  # on one machine; a driver that says more is not believed
+_DEVICES_MAX = 64  # per machine; a larger number is taken for an error
 _LINKS_MAX = 36
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
-# How far two devices are apart, as NVML counts: the words of `nvidia-smi topo -m`.
+# Distance of two devices in NVML's levels: the words of `nvidia-smi topo -m`.
 _DISTANCES = {0: "PSB", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 
 
 class NoNvml(Exception):
-    """There is nothing to look at: no library, no driver, or no device. Says which."""
+    """NVML has nothing to read: no library, no driver, or no device. The message says which."""
 
 
 class _Shown(msgspec.Struct, frozen=True, rename="camel"):
@@ -31,7 +31,7 @@ class _Shown(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MachineInstance(_Shown, frozen=True):
-    """A MIG instance, at its place on the card."""
+    """A MIG instance and its position on the card."""
 
     uuid: str
     profile: str
@@ -41,7 +41,7 @@ class MachineInstance(_Shown, frozen=True):
 
 
 class DeviceLink(_Shown, frozen=True):
-    """The way to another device: `NV18` is NVLink of eighteen lanes, others as `nvidia-smi topo` has it."""
+    """The link to another device: `NV18` is NVLink with eighteen lanes, others as in `nvidia-smi topo`."""
 
     peer: str
     path: str
@@ -51,14 +51,14 @@ class MachineGpu(_Shown, frozen=True):
     index: int
     uuid: str
     name: str
-    model: str  # of the table of models; empty: not in it
+    model: str  # name in the table of models; empty: not in it
     memory_bytes: int | None = None
     pci_bus_id: str = ""
     numa_node: int | None = None
     compute_capability: str = ""
     mig_enabled: bool | None = None
     instances: tuple[MachineInstance, ...] = ()
-    free_profiles: dict[str, int] = {}  # how many more of each the driver would create
+    free_profiles: dict[str, int] = {}  # how many more of each profile the driver could create
     links: tuple[DeviceLink, ...] = ()
     healthy: bool = True
     problems: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Machine(_Shown, frozen=True):
 
 
 def load_nvml() -> Any:
-    """The library's bindings. Raises NoNvml when they are not installed."""
+    """Import NVML's bindings. Raises NoNvml if they are not installed."""
     try:
         return importlib.import_module("pynvml")
     except ImportError:
@@ -83,7 +83,7 @@ def this_machine() -> Machine:
 
 
 def read_machine(nvml: Any) -> Machine:
-    """Raises NoNvml where there is no driver."""
+    """Read all devices. Raises NoNvml without a driver."""
     with _initialised(nvml):
         driver = _text(nvml.nvmlSystemGetDriverVersion())
         count = nvml.nvmlDeviceGetCount()
@@ -107,7 +107,7 @@ def _initialised(nvml: Any) -> Iterator[None]:
 
 
 class _Reading:
-    """One device, question by question."""
+    """Reads one device, value by value."""
 
     def __init__(self, nvml: Any, index: int, count: int) -> None:
         self._nvml = nvml
@@ -143,7 +143,7 @@ class _Reading:
         return msgspec.structs.replace(gpu, healthy=not self._problems, problems=tuple(self._problems))
 
     def _ask(self, question: str, *about: Any) -> Any:
-        """None where the card does not answer such questions; any other error is a problem of the device."""
+        """Run a query: None if the card does not support it; any other error is a problem of the device."""
         nvml = self._nvml
         ask = getattr(nvml, f"nvml{question}", None)
         if ask is None:
@@ -211,7 +211,7 @@ class _Reading:
     # Links
 
     def _links(self, handle: Any) -> Iterator[DeviceLink]:
-        """NVLink where there is some, else how far apart on the machine's buses."""
+        """NVLink if there is one, otherwise the distance on the machine's buses."""
         lanes = self._nvlink_lanes(handle) if self._count > 1 else {}
         for number in range(self._count):
             peer = self._ask("DeviceGetHandleByIndex", number) if number != self._index else None
@@ -226,7 +226,7 @@ class _Reading:
                 yield DeviceLink(uuid, f"NV{joined}" if joined else _DISTANCES.get(level, "SYS"))
 
     def _nvlink_lanes(self, handle: Any) -> dict[str, int]:
-        """By PCI address of the other end."""
+        """Lanes by PCI address of the other end."""
         lanes: dict[str, int] = {}
         for link in range(_LINKS_MAX):
             state = self._ask("DeviceGetNvLinkState", handle, link)
@@ -256,7 +256,7 @@ class _Reading:
 
 
 def _numa_node(bus_id: str) -> int | None:
-    """NVML has eight digits of the domain, the kernel four."""
+    """NVML writes the PCI domain with eight digits, the kernel with four."""
     try:
         text = (_PCI_DEVICES / bus_id[-12:] / "numa_node").read_text(encoding="ascii")
         return int(text) if bus_id and int(text) >= 0 else None

@@ -1,4 +1,4 @@
-"""The agent as the manager runs it: without a lease, as nobody else writes the objects of its node."""
+"""The agent as the manager runs it: without a lease, because only it writes the objects of its node."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ def _manages(options: GpuAgentOptions) -> ManagerOptions:
     return ManagerOptions(
         clusters=[kubeconfig.load(options.connection.kubeconfig, context=options.connection.context)],
         listen=options.probes.addresses,
-        qps=5.0,  # one agent on each of thousands of nodes: a few requests a minute are plenty
+        qps=5.0,  # one agent on each of thousands of nodes: a few requests a minute are enough
         burst=20,
         timeout=options.connection.timeout_seconds,
         max_staleness_seconds=0,  # it watches nothing

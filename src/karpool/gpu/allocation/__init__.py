@@ -1,3 +1,3 @@
-"""Finds devices for requests and keeps the books. Pure.
+"""Finds devices for requests and keeps the ledger of allocations. Pure.
 Start with `allocator`, then `ledger`.
 """

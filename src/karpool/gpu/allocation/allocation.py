@@ -1,4 +1,4 @@
-"""Who has what of which devices: what the ledger writes down, and what the allocator answers."""
+"""The values of an allocation: what the ledger stores, and what the allocator returns."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,9 @@ from karpool.model.devices.request import GpuRequest
 
 @dataclass(frozen=True, slots=True)
 class GpuAllocation:
-    """These devices of this node, what is taken of each, and its partition where that was asked for, in the
-    same order."""
+    """The devices on one node, the amount taken of each, and its partition if one was requested, in the same
+    order.
+    """
 
     uid: str
     node: str
@@ -21,7 +22,7 @@ class GpuAllocation:
 
     @property
     def gpu_ids(self) -> str:
-        """As it is written on the pod."""
+        """The device ids in the format of the pod annotation."""
         return ",".join(self.devices)
 
     def __str__(self) -> str:
@@ -31,7 +32,7 @@ class GpuAllocation:
 
 @dataclass(frozen=True, slots=True)
 class HeldShare:
-    """What one request has of one device."""
+    """What one request holds of one device."""
 
     device: str
     amount: DeviceAmount
@@ -40,7 +41,7 @@ class HeldShare:
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
-    """What the workers of one node take of the node itself."""
+    """The CPU and memory that the workers of one node use."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -61,7 +62,7 @@ class DeviceAllocation:
     node: str
     charge: QuotaCharge
     since: float | None = None  # of a reservation
-    until: float | None = None  # a reservation with an end of its own
+    until: float | None = None  # a reservation with its own expiry
 
     @property
     def allocation(self) -> GpuAllocation:

@@ -1,9 +1,9 @@
-"""Fractions of GPUs for worker pods: find, hold, commit, give back.
+"""Allocates fractions of GPUs to worker pods: find, hold, commit, release.
 
-`try_allocate` looks through quota, filters and strategy, and reserves what it
-found; `commit` makes it count once the pod carries the answer. Refusals are values
-with a stable code. Until `open` says that everything running was restored, nothing
-is given out. No I/O; time comes from the caller.
+`try_allocate` applies quota, filters and strategy, and reserves the chosen devices; `commit` makes the
+reservation an allocation once the pod carries the annotation. Refusals are values with a stable code. Until
+`open` is called after all running pods were restored, nothing is allocated. No I/O; the caller passes the
+time.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -59,13 +59,13 @@ class Allocator:
             self.put_device(device)
 
     def open(self) -> None:
-        """Everything that runs has been restored; from here on devices are given out."""
+        """Start allocating: all running pods have been restored."""
         self.is_open = True
 
     # What there is
 
     def put_device(self, device: Device) -> None:
-        """Seen for the first time, or changed. What our pods take of it is ours to know, not the object's."""
+        """Add or update a device. The ledger, not the object, says what our pods use of it."""
         row = self.table.find(device.name)
         strangers = NOTHING if row is None else self.table.device(row).strangers
         self.table.put(device)
@@ -87,9 +87,9 @@ class Allocator:
         cpu_milli: int | None = None,
         memory_bytes: int | None = None,
     ) -> None:
-        """Labels for affinity, and what the node has for worker pods (None: not looked at).
+        """Set the node's labels for affinity, and its capacity for worker pods (None: not checked).
 
-        The room is that for all workers together; those in the ledger are subtracted here.
+        The capacity is that for all workers together; the ledger's workers are subtracted here.
         """
         taken = self.ledger.load_of(name)
         self.table.put_node(
@@ -109,12 +109,12 @@ class Allocator:
         return [self.table.device(int(row)) for row in self.table.rows_of_pool(pool)]
 
     def available(self, device: str) -> DeviceAmount | None:
-        """Capacity less what is committed; None for a device that is not there."""
+        """Capacity less committed amounts; None for an unknown device."""
         row = self.table.find(device)
         return None if row is None else self.table.available(row).at_least(NOTHING)
 
     def free(self, device: str) -> DeviceAmount | None:
-        """Capacity less what is committed and what is reserved."""
+        """Capacity less committed and reserved amounts; None for an unknown device."""
         row = self.table.find(device)
         return None if row is None else self.table.free(row).at_least(NOTHING)
 
@@ -127,10 +127,10 @@ class Allocator:
         avoid_nodes: Collection[str] = (),
         nodes: NodeChoice | None = None,
     ) -> tuple[str, ...] | NoDevice:
-        """The devices that `try_allocate` would take; nothing changes.
+        """The devices that `try_allocate` would choose; changes nothing.
 
-        `only` narrows it to these devices, `avoid_nodes` leaves nodes out. `nodes` are those that take the
-        pod itself; None: whoever asks has seen to that.
+        `only` limits the choice to these devices, `avoid_nodes` excludes nodes. `nodes` are those that fit
+        the pod itself; None: the caller has checked that.
         """
         refused = self._not_now(request) or self._over_quota(request)
         if refused is not None:
@@ -180,7 +180,9 @@ class Allocator:
     def hold(
         self, request: GpuRequest, devices: Sequence[str], now: float, until: float | None = None
     ) -> GpuAllocation | NoDevice:
-        """Reserve exactly these devices. Phase and external use are not asked: they may still be coming."""
+        """Reserve exactly these devices, whatever their phase and external use: they may still be
+        starting.
+        """
         if not self.is_open:
             return _NOT_RECOVERED
         return self.ledger.assume(request, devices, now, until)
@@ -189,11 +191,11 @@ class Allocator:
         return self.ledger.commit(uid)
 
     def release(self, uid: str) -> None:
-        """The pod is gone for good."""
+        """Release everything of a pod that is gone for good."""
         self.ledger.release(uid)
 
     def drop(self, uid: str) -> None:
-        """Give up a hold or an allocation; the same pod may ask again."""
+        """Release a hold or an allocation; the same pod may be allocated again."""
         self.ledger.unreserve(uid)
 
     def restore(
@@ -203,7 +205,7 @@ class Allocator:
         node: str = "",
         partitions: Sequence[DevicePartition] = (),
     ) -> None:
-        """An allocation found on a running pod; call before `open`."""
+        """Restore an allocation of a running pod; call before `open`."""
         self.ledger.restore(request, devices, node, partitions)
 
     def sweep(
@@ -214,7 +216,7 @@ class Allocator:
     # Inside
 
     def _linked(self, chosen: tuple[str, ...], rows: Rows) -> tuple[str, ...]:
-        """Those of the node that belong together best; what was chosen stays where links do not tell."""
+        """The best linked devices of the node; the strategy's choice if links do not decide."""
         candidates = [self.table.device(int(row)) for row in rows]
         node = next(device.node for device in candidates if device.name == chosen[0])
         devices = [device for device in candidates if device.node == node]
@@ -238,7 +240,7 @@ class Allocator:
         return None
 
     def _over_quota(self, request: GpuRequest) -> NoDevice | None:
-        """What is known before a device is chosen; percentages are checked when it is."""
+        """The quota check before a device is chosen; percentages are checked afterwards."""
         if request.namespace not in self.quotas.quotas:
             return None
         return self.quotas.check(request.namespace, known_charge(request))
@@ -260,7 +262,9 @@ class Allocator:
         return device_filters.run_filters(self.table, rows, chain, trace)
 
     def _with_slot(self, request: GpuRequest, table: ScoringColumns, rows: Rows) -> Rows:
-        """Partitions are few; whether one fits is asked device by device."""
+        """Rows with room for the requested partition, checked device by device, because partitions
+        are few.
+        """
         free = [self.ledger.taking.can_slice(request, int(row)) for row in rows]
         kept: Rows = rows[np.array(free, dtype=np.bool_)]
         return kept
@@ -279,7 +283,7 @@ class Allocator:
         )
 
     def _counted(self, request: GpuRequest) -> Bools | None:
-        """Under Dynamic, devices locked to another mode say nothing about their node."""
+        """The devices that count for a node's score. Under Dynamic, devices locked to another mode do not."""
         if self.settings.policy != DYNAMIC:
             return None
         every = self.table.all_rows()
@@ -289,7 +293,7 @@ class Allocator:
 
 
 def known_charge(request: GpuRequest) -> QuotaCharge:
-    """What a request costs its namespace, as far as that is known before a device is chosen."""
+    """The quota charge of a request, as far as it is known before a device is chosen."""
     share, limit = request.request, request.limit
     return QuotaCharge(
         DeviceAmount(share.tflops_milli, share.vram_bytes),

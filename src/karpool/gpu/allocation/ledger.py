@@ -1,11 +1,10 @@
-"""Who has what: reservations that only we know, and allocations that count.
+"""The ledger of devices: reservations that only this process knows, and committed allocations.
 
-Keyed by the UID of the pod. A reservation (`assume`) keeps others away, a
-`commit` turns it into an allocation, and every way back gives exactly what was
-taken, once: each operation is safe to repeat. Nothing is half done: a refusal
-changes nothing, except that a failed `commit` ends its reservation.
+Entries are keyed by the UID of the pod. A reservation (`assume`) keeps other requests away and `commit` turns
+it into an allocation. Every operation may be repeated, and a release returns exactly what was taken, once. A
+refusal changes nothing, except that a failed `commit` ends its reservation.
 
-One thread. Time is given by the caller, in seconds of any clock that only goes forward.
+Not thread-safe. The caller passes the time, in seconds of any monotonic clock.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -50,7 +49,7 @@ class DeviceLedger:
     def assume(
         self, request: GpuRequest, devices: Sequence[str], now: float | None, until: float | None = None
     ) -> GpuAllocation | NoDevice:
-        """Keep these devices for this request."""
+        """Reserve these devices for the request."""
         refused = self.refused_uid(request.uid)
         if refused is not None:
             return refused
@@ -76,7 +75,7 @@ class DeviceLedger:
         self._detach(entry)
 
     def commit(self, uid: str) -> GpuAllocation | NoDevice:
-        """Make a reservation count. Once done it stays done."""
+        """Turn a reservation into an allocation. Repeating it has no effect."""
         done = self.committed.get(uid)
         if done is not None:
             return done.allocation
@@ -98,7 +97,7 @@ class DeviceLedger:
     # The ways back
 
     def rollback(self, uid: str) -> None:
-        """Give back an allocation whose pod was not bound; the pod may be allocated again."""
+        """Release an allocation whose pod was not bound; the pod may be allocated again."""
         entry = self.committed.pop(uid, None)
         if entry is None:
             return
@@ -106,12 +105,12 @@ class DeviceLedger:
         self._detach(entry)
 
     def unreserve(self, uid: str) -> None:
-        """Nothing is left of this pod, whatever there was."""
+        """Remove every entry of this pod."""
         self.rollback(uid)
         self.forget(uid)
 
     def release(self, uid: str) -> None:
-        """The pod is gone for good. Never fails: finalizers wait for it."""
+        """Release everything of a pod that is gone for good. Never fails, because finalizers wait for it."""
         self.unreserve(uid)
         self._released.pop(uid, None)
         self._released[uid] = None
@@ -121,7 +120,7 @@ class DeviceLedger:
     def sweep(
         self, now: float, waiting: Collection[str] = (), ttl_seconds: float = RESERVATION_SECONDS
     ) -> list[str]:
-        """Drop reservations that outlived their time; those waiting for their gang stay."""
+        """Drop expired reservations, except those that wait for their gang."""
         swept = []
         for uid, entry in list(self.assumed.items()):
             if uid in self.committed:
@@ -134,7 +133,7 @@ class DeviceLedger:
         return swept
 
     def replace_committed(self, entry: DeviceAllocation) -> None:
-        """An allocation with other amounts on the same devices. Whether that fits was checked."""
+        """Replace the amounts of an allocation on the same devices. The caller has checked that they fit."""
         old = self.committed[entry.request.uid]
         self.committed[entry.request.uid] = entry
         namespace = entry.request.namespace
@@ -153,7 +152,7 @@ class DeviceLedger:
         node: str = "",
         partitions: Sequence[DevicePartition] = (),
     ) -> None:
-        """An allocation found on a running pod. It is a fact: nothing is checked, nothing refused."""
+        """Restore an allocation of a running pod without any check: it is a fact."""
         if request.uid in self.committed:
             return
         self.forget(request.uid)
@@ -173,7 +172,7 @@ class DeviceLedger:
         self._attach(entry)
 
     def device_arrived(self, name: str) -> None:
-        """A device (again) in the table: what the ledger knows of it is subtracted."""
+        """Subtract the ledger's entries from a device that was added to the table (again)."""
         row = self._row(name)
         device = self.table.device(row)
         if device.node:
@@ -187,9 +186,10 @@ class DeviceLedger:
         self._count_holders(row, name)
 
     def capacity_changed(self, name: str, capacity: DeviceAmount) -> None:
-        """Everybody keeps the amounts they have; who has the whole device has all of the new one, too.
+        """Update the capacity. Amounts stay as they are; a holder of the whole device holds all of the new
+        capacity.
 
-        A device that was reset to zero and came back is priced anew.
+        After a capacity of zero the amounts are computed again.
         """
         row = self._row(name)
         old = self.table.capacity(row)
@@ -233,7 +233,7 @@ class DeviceLedger:
     # Inside: do it
 
     def charge(self, request: GpuRequest, taken: Sequence[HeldShare]) -> QuotaCharge:
-        """Percentages are charged as what they are on the devices that were chosen."""
+        """The quota charge; percentages count as amounts of the chosen devices."""
         rows = [self.table.find(share.device) for share in taken]
         capacities = [self.table.capacity(row) for row in rows if row is not None] or [NOTHING]
         requests = [request.request.on(capacity) for capacity in capacities]
@@ -282,7 +282,7 @@ class DeviceLedger:
         self.table.partitions[row] = len(self.taking.partitions(name))
         self.table.taken_whole[row] = any(self._mode_of(uid) == SHARED for uid in held)
         if self.policy == DYNAMIC:
-            # Two modes meet only among pods that were found running; the device must drain first.
+            # Two modes meet only among restored pods; the device must drain first.
             recovered = recover_modes(((name,), self._mode_of(uid)) for uid in held)
             conflict = name in recovered.conflicts or (bool(self.table.conflict[row]) and bool(held))
             self.table.set_lock(row, "" if conflict else recovered.modes.get(name, ""), conflict)
@@ -292,8 +292,10 @@ class DeviceLedger:
         return "" if entry is None else entry.request.isolation
 
     def recount(self, name: str) -> None:
-        """Capacity less what is committed, and less what is reserved: from the entries every time, so that
-        nothing drifts. Below zero when pods hold more than there is."""
+        """Recompute available and free amounts from the entries, so that nothing drifts.
+
+        They are negative if pods hold more than the capacity.
+        """
         row = self.table.find(name)
         if row is None:
             return
@@ -307,7 +309,7 @@ class DeviceLedger:
         self.table.set_balance(row, available, reserved)
 
     def _reprice(self, uid: str, name: str, capacity: DeviceAmount) -> None:
-        """What a request takes of a device whose capacity was not known before."""
+        """Recompute a request's amounts on a device whose capacity was unknown before."""
         book = self.committed if uid in self.committed else self.assumed
         entry = book[uid]
         taken = tuple(

@@ -1,9 +1,9 @@
-"""Which nodes and devices take a worker, the choice between them apart: the packing kernel's answer.
+"""Asks the packing kernel which nodes and devices fit a worker; it does not choose between them.
 
-Taints, affinity, volumes, host ports, pod slots, every resource, spread, pod affinity and what is left of
-each device are asked of the one room of the cluster, less what is held for others and not bound yet. So a
-device that a pod of another scheduler holds, that its plugin gave away, or of which nobody can tell what is
-left, is not given, whatever our ledger knows of it.
+The kernel checks taints, affinity, volumes, host ports, pod slots, every resource, spread, pod affinity and
+the free amounts of each device, less what is held for pods that are not bound yet. A device is not given if a
+pod of another scheduler holds it, if its plugin gave it away, or if its free amount is unknown, whatever our
+ledger says.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,8 +23,9 @@ from karpool.packing.tables.room import PodPlacement, Room
 
 @dataclass(frozen=True, slots=True)
 class NodeChoice:
-    """By node: whether it takes the pod, and how much the pod prefers it. By device: whether it has room for
-    what the pod asks of one; None where the pod's shape asks for none."""
+    """By node: whether it fits the pod, and how much the pod prefers it. By device: whether it fits the pod's
+    request for one device; None if the pod's shape requests none.
+    """
 
     is_open: Bools
     weight: Int64s | None = None
@@ -33,7 +34,7 @@ class NodeChoice:
 
 @dataclass(frozen=True, slots=True)
 class NodeHold:
-    """A place for a pod that is not bound yet."""
+    """A reserved place for a pod that is not bound yet."""
 
     node: str
     shape: PodShape
@@ -65,7 +66,7 @@ class OpenNodes:
         return self._by_code(self._left, shape)
 
     def takes(self, uid: str, hold: NodeHold) -> bool:
-        """Whether a node takes a pod whose own hold does not stand in its way."""
+        """Whether the node fits the pod, ignoring the pod's own hold."""
         row = self._room.find(hold.node)
         others = (other for held, other in self._holds.items() if held != uid)
         left = self._room.minus(self._placements(others))
@@ -95,7 +96,7 @@ class OpenNodes:
         return has_share
 
     def _rows_of_devices(self, devices: DeviceTable) -> Int64s:
-        """By device of the table, its row in the room; -1 where the cluster does not know it."""
+        """By device of the table: its row in the room; -1 if the cluster does not know it."""
         if self._device_rows is None or self._device_rows[0] != self._table.membership:
             row_of = {name: row for row, name in enumerate(devices.names)}
             rows = [-1 if device is None else row_of.get(device.name, -1) for device in self._table.devices]
@@ -103,7 +104,7 @@ class OpenNodes:
         return self._device_rows[1]
 
     def _rows(self, room: Room) -> Int64s:
-        """By node of the table, its row in the room; -1 where the cluster does not know it."""
+        """By node of the table: its row in the room; -1 if the cluster does not know it."""
         size = len(self._table.node_names)
         if self._rows_of is None or self._rows_of[0] != size:
             rows = [room.find(name) for name in self._table.node_names]
@@ -112,8 +113,9 @@ class OpenNodes:
 
 
 def by_nodes(table: ScoringColumns, rows: Rows, *, nodes: NodeChoice) -> Rows:
-    """Devices with room on nodes that take the pod, those of preferred nodes first. One without a node never
-    counts."""
+    """Fitting devices on fitting nodes, those of preferred nodes first. A device without a node
+    never counts.
+    """
     rows = rows[table.node[rows] != NO_NODE]
     kept: Rows = rows[nodes.is_open[table.node[rows]]]
     if nodes.has_share is not None:

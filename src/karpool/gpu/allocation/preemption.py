@@ -1,7 +1,7 @@
-"""Would a request fit on a node if these workers were gone, and which would have to go?
+"""Finds workers whose removal would make a request fit on a node.
 
-Devices are copied, what the workers hold is given back to the copies, and the usual
-filters decide. Nothing is evicted: a pod that waits is told who is in its way.
+Devices are copied, the amounts of the workers are returned to the copies, and the usual filters decide.
+Nothing is evicted: the condition of the pending pod names the workers.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from karpool.model.devices.isolation import STATIC
 from karpool.model.devices.partitions import PartitionCatalogue
 from karpool.model.devices.request import GpuRequest
 
-# Nodes looked at for one request: one is named, and a better one further on is not worth a slow step.
+# Nodes checked per request: only one is named, and a better one is not worth a slow step.
 _NODES_TRIED = 50
 
 
 @dataclass(frozen=True, slots=True)
 class FreedDevices:
-    """What would be possible: the devices that fit, and what each device would have."""
+    """The devices that would fit, and the free amounts of each device."""
 
     devices: tuple[str, ...]
     available: dict[str, DeviceAmount]
@@ -44,9 +44,9 @@ class PreemptionVictims:
 
 
 def find_victims(allocator: Allocator, request: GpuRequest) -> PreemptionVictims | None:
-    """The fewest workers of lower priority on one node whose devices would do; None: no such node.
+    """The fewest workers of lower priority on one node whose removal is enough; None: no such node.
 
-    On each node the least important go first; of several nodes the one that loses the fewest workers.
+    On each node the lowest priority goes first; the node with the fewest victims is chosen.
     """
     by_node: dict[str, list[DeviceAllocation]] = {}
     for entry in allocator.ledger.committed.values():
@@ -80,7 +80,9 @@ def free_without(
     policy: str = STATIC,
     catalogue: PartitionCatalogue | None = None,
 ) -> FreedDevices | NoDevice:
-    """`devices` are those of the nodes in question, with what is available now, reservations subtracted."""
+    """Whether the request fits without the victims. `devices` are those of the nodes in question, with their
+    free amounts.
+    """
     if not devices:
         return no_device(
             DeviceReason.NO_AFFECTED_NODES, "name the node, or the workers that would have to go"

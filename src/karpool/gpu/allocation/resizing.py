@@ -1,7 +1,7 @@
-"""Change what a worker has, in place.
+"""Resizes a worker's share in place.
 
-Both dimensions are checked on every device, then the quota, then it is done: all of
-it or nothing. A worker that outgrows its device has to move, which is not done here.
+Both amounts are checked on every device, then the quota; all changes are made or none. A worker that outgrows
+its device would have to move, which is not done here.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from karpool.model.infeasible import Infeasible
 
 @dataclass(frozen=True, slots=True)
 class ResizedAllocation:
-    """By how much more (or less) it asks of each device."""
+    """The change of the amounts on each device."""
 
     uid: str
     request_delta: DeviceAmount
@@ -59,7 +59,7 @@ def _resized(
         need = request.on(capacity)
         whole = entry.request.isolation == SHARED
         room = capacity if whole else free + share.amount
-        # Who asks for less may have it, though the device shrank and others hold too much of it.
+        # A smaller request is always allowed, even if the device shrank and its pods hold too much.
         if not (room.covers(need) or share.amount.covers(need)):
             return no_device(
                 DeviceReason.EXCEEDS_DEVICE,

@@ -1,6 +1,6 @@
-"""May a request have these devices, and how much of each does it take?
+"""Checks whether a request may have given devices, and computes the amount of each.
 
-Asks the table and what is held; changes nothing. Time and quota are not asked here.
+It reads the table and the held shares and changes nothing. Time and quota are not checked here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class ShareCheck:
     policy: str
     catalogue: PartitionCatalogue
     workers_per_node: int
-    on_device: Mapping[str, Mapping[str, HeldShare]]  # of the ledger: by device, then by UID
+    on_device: Mapping[str, Mapping[str, HeldShare]]  # the ledger's shares: by device, then by UID
 
     def possible(self, request: GpuRequest, devices: Sequence[str]) -> tuple[HeldShare, ...] | NoDevice:
         if len(set(devices)) != len(devices) or not devices:
@@ -75,7 +75,7 @@ class ShareCheck:
         return HeldShare(name, capacity if request.isolation == SHARED else need)
 
     def can_slice(self, request: GpuRequest, row: int) -> bool:
-        """Is there a place for the partition that the request asks for?"""
+        """Whether the device has room for the requested partition."""
         return not isinstance(self._slice(request, row), Infeasible)
 
     def _slice(self, request: GpuRequest, row: int) -> HeldShare | NoDevice:

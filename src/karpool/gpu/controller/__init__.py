@@ -1,1 +1,1 @@
-"""The shell: looks, calls the pure steps, acts, reports. Start with `controller`."""
+"""The imperative shell: observes, calls the pure steps, writes, reports. Start with `controller`."""

@@ -1,8 +1,8 @@
-"""Carry out a plan: what is intended is stored first, and only what was stored is done.
+"""Executes a scale-up plan: stores the records first, and acts only on stored ones.
 
-Whoever is killed in between leaves a record that says what to finish. One object that
-the server refuses does not stop the others; it is reported, and the next step sees the
-cluster as it is. What the hands are (a client, a simulation) is left to the caller.
+A process that is killed in between leaves a record that says what to finish. An object that the API server
+refuses does not stop the others; it is reported, and the next step sees the cluster as it is. The caller
+provides the actuator (a client or a simulation).
 """
 
 from collections.abc import Awaitable, Sequence
@@ -26,10 +26,10 @@ log = structlog.get_logger(__name__)
 
 
 class ScaleUpActuator(Protocol):
-    """All of these may raise KubeError; all may be repeated."""
+    """Every method may raise KubeError, and may be repeated."""
 
     async def store(self, record: ScaleUpRecord) -> ScaleUpRecord:
-        """Create it, or write it over exactly the version it was read at (Conflict otherwise)."""
+        """Create the record, or update exactly the version that was read (Conflict otherwise)."""
 
     async def remove(self, record: ScaleUpRecord) -> None: ...
 
@@ -42,13 +42,14 @@ class ScaleUpActuator(Protocol):
     async def drop(self, uid: str) -> None: ...
 
     async def commit(self, commit: CommitHold, record: ScaleUpRecord) -> None:
-        """Try once, and remember that it was tried, whatever comes of it."""
+        """Try to commit once, and remember the attempt, whatever its result."""
 
 
 @dataclass
 class ActuationResult:
-    """What one plan came to. `stale`: somebody else wrote; look again soon. `unwritten` are records that were
-    not stored, or not removed."""
+    """The result of one plan. `stale`: another writer was first; step again soon. `unwritten` are records
+    that were not stored or not removed.
+    """
 
     stored: dict[str, ScaleUpRecord] = field(default_factory=dict)
     unwritten: set[str] = field(default_factory=set)
@@ -59,7 +60,7 @@ class ActuationResult:
 async def actuate(
     plan: ScaleUpPlan, records: dict[str, ScaleUpRecord], hands: ScaleUpActuator
 ) -> ActuationResult:
-    """`records` as the step saw them. Cancellation may come anywhere."""
+    """Execute the plan. `records` are those the step saw. Cancellation may come at any point."""
     done = ActuationResult(stored=dict(records))
     for record in plan.store:
         if not await _attempt(done, record.name, _store(done, record, hands)):
@@ -92,7 +93,7 @@ async def _attempt(done: ActuationResult, name: str, work: Awaitable[None]) -> b
     try:
         await work
     except LeadershipLost:
-        raise  # nothing more may be done
+        raise  # this process may not write any longer
     except KubeError as error:
         done.stale |= isinstance(error, Conflict)
         done.failed.append(f"{name}: {error}")

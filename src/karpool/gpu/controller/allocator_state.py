@@ -1,8 +1,8 @@
 """State of the allocator: devices, holds, and the requests tried in this step.
 
-All of it is rebuilt from what is seen; losing it costs a repetition, never a device.
-`look` takes what was seen and brings the allocator up to date, serves whom it can, and
-gives the world for a step. No I/O, no clock.
+All of it is rebuilt from observations; losing it costs a repetition, never a device. `refresh` takes an
+observation, updates the allocator, serves the pods that fit, and returns the input of a step. No I/O, no
+clock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,16 +38,16 @@ _ANSWERS_KEPT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class GpuWorker:
-    """A worker pod that could be read. It waits unless it has a node, goes, or is nominated."""
+    """A readable worker pod. It is pending unless it has a node, is being deleted, or is nominated."""
 
     item: WaitingWorker
     node: str = ""
     devices: tuple[str, ...] = ()
     leaving: bool = False
     nominated_node: str = ""
-    released: bool = False  # deleted, and neither a finalizer nor a grace period keeps it
-    partitions: tuple[DevicePartition, ...] = ()  # of the devices, in their order
-    unschedulable: bool = True  # a pod of another scheduler waits once that says so
+    released: bool = False  # deleted, without a finalizer or grace period that keeps it
+    partitions: tuple[DevicePartition, ...] = ()  # of the devices, in the same order
+    unschedulable: bool = True  # for pods of another scheduler: whether it reported so
 
     @property
     def uid(self) -> str:
@@ -64,7 +64,7 @@ class GpuWorker:
 
 @dataclass(frozen=True, slots=True)
 class GpuNodeFacts:
-    """A node as seen: its devices, and its room for all workers together."""
+    """The facts of a node: its devices, and its capacity for all workers together."""
 
     name: str
     ready: bool = False
@@ -73,11 +73,11 @@ class GpuNodeFacts:
     devices: tuple[Device, ...] = ()
     cpu_milli: int = 0
     memory_bytes: int = 0
-    host_memory_bytes: int = 0  # all of it
+    host_memory_bytes: int = 0  # total
     host_disk_bytes: int = 0
     taints: tuple[Taint, ...] = ()
-    shown: Mapping[str, int] = field(default_factory=dict)  # devices, as each system shows them
-    enforcer: GpuSystem | None = None  # who makes shares of its devices real
+    shown: Mapping[str, int] = field(default_factory=dict)  # number of devices by system
+    enforcer: GpuSystem | None = None  # the system that enforces shares of its devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,12 @@ class View:
     claims: Mapping[str, ClaimProgress] = field(default_factory=dict)
     nodes: tuple[GpuNodeFacts, ...] = ()
     resting: Mapping[str, float] = field(default_factory=dict)
-    room: Room | None = None  # of the cluster's snapshot; None: nodes are not asked for more than devices
+    room: Room | None = None  # of the cluster's snapshot; None: only devices of nodes are checked
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePoolTotals:
-    """Of a pool of devices. `virtual` is what limits may add up to, `limits` what they add up to."""
+    """Totals of a pool of devices. `virtual` is the maximum sum of limits, `limits` their current sum."""
 
     capacity: DeviceAmount = NOTHING
     available: DeviceAmount = NOTHING
@@ -131,7 +131,9 @@ class AllocatorState:
         why_none: Why = lambda item: "",
         unenforced: Why = lambda item: "",
     ) -> tuple[TriageResult, ScaleUpInput]:
-        """`unenforced` says why nothing would make the share of a pod of ours real; such a pod waits."""
+        """Update the allocator and triage the workers. `unenforced` says why nothing enforces the share of
+        one of our pods; such a pod stays pending.
+        """
         self._sync_nodes(view.nodes)
         self._sync_workers(view.workers)
         self.allocator.sweep(view.now)
@@ -166,7 +168,7 @@ class AllocatorState:
         return triaged, self._world(view, triaged, running)
 
     def _open_nodes(self, view: View) -> OpenNodes | None:
-        """Less what is held or given to pods that are not seen on their node yet."""
+        """The nodes less the holds and allocations of pods that are not seen on their node yet."""
         self._latest = None
         if view.room is not None:
             waiting = {worker.uid: worker.item.shape for worker in view.workers if not worker.node}
@@ -181,10 +183,10 @@ class AllocatorState:
         return self._latest
 
     def takes(self, item: WaitingWorker) -> bool:
-        """Whether the node of its hold takes the pod itself, as things were seen last."""
+        """Whether the node of the item's hold fits the pod itself, by the last observation."""
         entry = self.allocator.ledger.assumed.get(item.uid)
         if entry is None or self._latest is None:
-            return True  # nothing is held, or nobody looks
+            return True  # nothing is held, or nodes are not checked
         return self._latest.takes(item.uid, NodeHold(entry.node, item.shape))
 
     def _world(self, view: View, triaged: TriageResult, running: Mapping[str, int]) -> ScaleUpInput:
@@ -233,7 +235,7 @@ class AllocatorState:
     # What is seen
 
     def _sync_nodes(self, nodes: Iterable[GpuNodeFacts]) -> None:
-        """Nothing new goes to a node that goes: its devices are no longer running for the allocator."""
+        """Update nodes and devices. Devices of a leaving node are not running for the allocator."""
         seen: dict[str, Device] = {}
         facts = {node.name: node for node in nodes}
         for node in facts.values():
@@ -252,7 +254,9 @@ class AllocatorState:
         self._devices, self._nodes = seen, facts
 
     def _sync_workers(self, workers: Sequence[GpuWorker]) -> None:
-        """Pods are authoritative: a bound pod with devices has them, and who is gone has nothing."""
+        """Update workers. Pods are authoritative: a bound pod holds its devices, and a deleted pod holds
+        nothing.
+        """
         ledger = self.allocator.ledger
         alive = {worker.uid for worker in workers}
         for worker in workers:
@@ -265,7 +269,7 @@ class AllocatorState:
         self.allocator.open()
 
     def _resize(self, workers: Iterable[GpuWorker]) -> None:
-        """Amounts that were changed on a running pod. Where they do not fit, the old ones count."""
+        """Apply changed amounts of running pods. If they do not fit, the old ones count."""
         refused: dict[str, NoDevice] = {}
         for worker in workers:
             entry, request = self.allocator.ledger.committed.get(worker.uid), worker.item.request
@@ -298,7 +302,7 @@ class AllocatorState:
                 self.allocator.put_quota(quota)
 
     def pool_totals(self, nodes: Iterable[GpuNodeFacts]) -> dict[str, DevicePoolTotals]:
-        """By pool: what its devices have, what is not committed, and limits beside what they may use."""
+        """By pool: capacity and uncommitted amounts of its devices, and limits with their maximum."""
         totals: dict[str, DevicePoolTotals] = {}
         for node in nodes:
             by_pool: dict[str, list[Device]] = {}
@@ -326,7 +330,7 @@ class AllocatorState:
         return self.allocator.hold(hold.item.request, hold.devices, now, hold.expires)
 
     def drop(self, uid: str) -> None:
-        """Give back a hold; what is committed stays."""
+        """Release a hold; a committed allocation stays."""
         self.allocator.ledger.forget(uid)
 
     def deleted(self, uid: str, now: float) -> None:
@@ -334,7 +338,7 @@ class AllocatorState:
 
 
 def reserved_nodes(view: View) -> frozenset[str]:
-    """Nodes that came, or are coming, for a scale-up that is not done with them."""
+    """The nodes of active units and of smart pods."""
     staying = [pod for pod in view.placeholders if pod.deleting_since is None]
     claims, nodes = {pod.claim for pod in staying}, {pod.node for pod in staying}
     for record in view.records.values():
@@ -346,7 +350,7 @@ def reserved_nodes(view: View) -> frozenset[str]:
 
 
 def _running(workers: Sequence[GpuWorker], allocator: Allocator) -> dict[str, int]:
-    """How many members of each gang have devices."""
+    """The number of allocated members of each gang."""
     running: dict[str, int] = {}
     for worker in workers:
         gang = worker.item.request.gang

@@ -1,9 +1,9 @@
-"""What a plan does, through the API: records, smart pods, and pods that get their devices.
+"""Executes scale-up plans through the API: records, smart pods, and devices of pods.
 
-Everything may be repeated. Records are written over exactly the version that was read.
-Before devices are committed the server itself is asked whether a smart pod is still
-there: a watch may be late, and a device must never be given away under one. A pod is
-bound only after it carries its devices; what fails on the way is given back.
+Every action may be repeated. Records are updated with the resourceVersion that was read. Before a commit the
+actuator asks the API server whether a smart pod still exists: a watch may lag, and a device must not be given
+away while a smart pod holds it. A pod is bound only after it carries its devices; a failure on the way
+releases them.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,13 +53,13 @@ log = structlog.get_logger(__name__)
 WORKER_LABEL = "gpu.karpool.dev/worker"
 HARD_LIMIT_PERCENT = "gpu.karpool.dev/hard-limit-percent"  # of the compute of a device
 Check = Callable[[], None]
-# Their requests are annotations alone: to an autoscaler the pods are plain ones.
+# Systems whose requests are annotations only: to an autoscaler the pods are plain ones.
 _SEEN_WITHOUT_DEVICES = (GpuSystem.KAI, GpuSystem.TENSOR_FUSION)
-_DEMAND_NAMED = 16  # in the annotation of a smart pod; it only informs
+_DEMAND_NAMED = 16  # pods named in the annotation of a smart pod, for information
 
 
 class ApiScaleUpActuator:
-    """`check` raises LeadershipLost when we may no longer write."""
+    """`check` raises LeadershipLost if this process may no longer write."""
 
     def __init__(
         self,
@@ -74,11 +74,12 @@ class ApiScaleUpActuator:
         being_given: Callable[[str], frozenset[str]] = lambda node: frozenset(),
         apart: Callable[[NodeCandidate], tuple[AffinityTerm, ...]] = lambda candidate: (),
     ) -> None:
-        """`being_given` are pods (uids) on a node that HAMi's device plugin is about to serve: it takes the
-        first that it finds, so there may be one at a time. `apart` are pods that tell the nodes which are
-        there from a new one of a candidate."""
+        """`being_given` returns the pods (uids) on a node that HAMi's device plugin is about to serve: it
+        takes the first that it finds, so only one at a time is allowed. `apart` returns pods that distinguish
+        existing nodes from a new one of a candidate.
+        """
         self._apart, self._being_given = apart, being_given
-        self.world = ScaleUpInput(now=0.0)  # what the plan was made from
+        self.world = ScaleUpInput(now=0.0)  # the input of the plan
         self._client = client
         self._backend = backend
         self._desk = desk
@@ -144,7 +145,7 @@ class ApiScaleUpActuator:
             ask = self._ask(record, group[0])
             candidate = group[0].rung.candidate
             if record.key.system:
-                # Nodes that are there have room for the smart pod, and no device for those that wait.
+                # Existing nodes have capacity for the smart pod, but no device for the pending pods.
                 candidate = replace(candidate, apart=self._apart(candidate))
             answer = await self._backend.request(ask, candidate, indices)
         except Invalid as error:
@@ -156,7 +157,7 @@ class ApiScaleUpActuator:
             self._desk.refused[record.name, record.epoch, index] = refused.detail
 
     def _ask(self, record: ScaleUpRecord, create: CreatePlaceholder) -> NodeRequest:
-        """All units of the epoch by index, so that names and sizes are the same every time."""
+        """All units of the epoch by index, so that names and sizes are always the same."""
         demand = self.world.demand[record.name]
         resource = resource_of(demand.items[0])
         by_index = {up_unit.index: up_unit for up_unit in record.units}
@@ -176,7 +177,8 @@ class ApiScaleUpActuator:
             owner=owner(record),
             tolerations=demand.items[0].tolerations,
             deadline=create.unit.started + self._settings.maximum_age,
-            # A smart pod that asks for no device could share a node with the next, which needs its own.
+            # A smart pod without a device request could share a node with the next one, which needs its own
+            # node.
             avoid={COMPONENT: SMART_SCHEDULER} if record.key.system else {WORKER_LABEL: "true"},
         )
 
@@ -205,7 +207,7 @@ class ApiScaleUpActuator:
             raise Conflict(f"node {entry.node}", 409, message="a smart pod still exists")
         self._desk.attempted.add((commit.item.uid, record.uid, commit.readiness_epoch))
         if not self._desk.takes(commit.item):
-            # The kubelet would refuse it. It waits again, and is served wherever there is room.
+            # The kubelet would refuse the pod. It is pending again, and is served anywhere it fits.
             log.info("commit refused", pod=commit.item.request.key, reason="its node does not take the pod")
             return
         await self.bind(commit.item)
@@ -253,7 +255,9 @@ class ApiScaleUpActuator:
         await self._client.bind(request.name, allocation.node, namespace=request.namespace, uid=item.uid)
 
     def _for_hami(self, item: WaitingWorker, allocation: GpuAllocation) -> dict[str, str]:
-        """Raises Conflict while its device plugin still serves another pod of the node."""
+        """HAMi's annotations. Raises Conflict while its device plugin still serves another pod of
+        the node.
+        """
         if self._being_given(allocation.node) - {item.uid}:
             raise Conflict(f"node {allocation.node}", 409, message="HAMi is giving devices to another pod")
         pool = self._desk.allocator.devices_of(item.request.pool)
@@ -262,7 +266,7 @@ class ApiScaleUpActuator:
         return hami_annotations(item, allocation.node, devices, now)
 
     def _hard_limit(self, item: WaitingWorker, allocation: GpuAllocation) -> int:
-        """For whoever enforces it on the node, who knows percentages only; 0: there is no limit."""
+        """The limit for the enforcer on the node, which knows percentages only; 0: no limit."""
         devices = self._desk.allocator.devices_of(item.request.pool)
         capacities = [device.capacity or NOTHING for device in devices if device.name in allocation.devices]
         limits = [(item.request.limit.on(capacity).tflops_milli, capacity) for capacity in capacities]
@@ -272,7 +276,7 @@ class ApiScaleUpActuator:
         )
 
     async def _is_bound(self, item: WaitingWorker, node: str) -> bool:
-        """After an answer that says nothing: what the server has counts."""
+        """Whether the server has the pod bound, after a response without an answer."""
         request = item.request
         try:
             pod = await self._client.get(PODS, request.name, namespace=request.namespace, into=Pod)
@@ -282,9 +286,9 @@ class ApiScaleUpActuator:
 
 
 def _asked(record: ScaleUpRecord, up_unit: ScaleUpUnit, resource: str) -> dict[str, int]:
-    """What the smart pod of a unit asks for."""
+    """The requests of a unit's smart pod."""
     if record.key.system in _SEEN_WITHOUT_DEVICES:
-        return {}  # the autoscaler finds room for the CPU and memory of these pods by itself
+        return {}  # the autoscaler counts the CPU and memory of these pods by itself
     asked = {CPU: up_unit.cpu_milli, MEMORY: up_unit.memory_bytes}
-    # Another system's resource is not one that its nodes show from the start, if ever.
+    # New nodes do not show the resource of another system from the start, if ever.
     return asked if record.key.system else {resource: up_unit.gpus, **asked}

@@ -1,7 +1,7 @@
-"""What a step looks at, read off one snapshot: workers, nodes with their devices, records, quotas.
+"""Reads the input of a step from one snapshot: workers, nodes with devices, records, quotas.
 
-Nothing is kept here but what was read of objects that have not changed since. An object that cannot be
-understood is left out and says why; it stops nobody. A quota that cannot be understood admits nothing.
+The only state is a cache of unchanged objects. An object that cannot be read is left out with its reason and
+does not affect others. A quota that cannot be read admits nothing.
 """
 
 from collections import Counter
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 _NOT_DAEMONS = LabelMatcher((requirement("pod-template-generation", "DoesNotExist"),))
 OTHERS = "another-scheduler"
-# KAI shares what the vendor's plugin counts.
+# KAI shares the devices that the vendor's plugin counts.
 _SHOWN_BY = {
     HAMI: GpuSystem.HAMI,
     VOLCANO: GpuSystem.VOLCANO,
@@ -71,7 +71,7 @@ _SHOWN_BY = {
 
 @dataclass(frozen=True, slots=True)
 class GpuClusterView:
-    """One snapshot, read. `quota_keys` are the objects that quotas come from, by namespace."""
+    """The values read from one snapshot. `quota_keys` are the quota objects by namespace."""
 
     snapshot: Snapshot
     workers: Mapping[ObjectKey, WorkerPod] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class GpuClusterReader:
         )
 
     def _read_records(self, snapshot: Snapshot) -> dict[str, ScaleUpRecord]:
-        """Only of our namespace: another scaler may have its own."""
+        """Records of our namespace only: another scaler may have its own."""
         objects = snapshot.objects(kinds.SCALE_UPS)
         records = {}
         for key, raw in objects.items():
@@ -133,7 +133,7 @@ class GpuClusterReader:
             return None
 
     def _read_quotas(self, snapshot: Snapshot) -> tuple[dict[str, GpuQuota], dict[str, ObjectKey]]:
-        """The first by name where a namespace has several, as there is to be one."""
+        """The first quota by name if a namespace has several; it should have one."""
         objects = snapshot.objects(kinds.GPU_RESOURCE_QUOTAS)
         if self._quotas[0] is not objects:
             quotas: dict[str, GpuQuota] = {}
@@ -178,8 +178,9 @@ def step_view(
     busy: Mapping[str, frozenset[str]],
     only_enforced: bool = False,
 ) -> View:
-    """`busy` are devices that we have given away or hold, by node: their pods may not be seen there yet.
-    `only_enforced`: devices of nodes on which nothing enforces a share are none to us."""
+    """`busy` are devices that we have allocated or hold, by node: their pods may not be seen there yet.
+    `only_enforced`: ignore devices of nodes on which nothing enforces shares.
+    """
     on_node: dict[str, list[Placeholder]] = {}
     for pod in placeholders:
         if pod.node:
@@ -215,7 +216,7 @@ def step_view(
 
 
 def enforcers(nodes: Iterable[GpuNodeFacts], pools: Iterable[CompiledPool]) -> Enforcers:
-    """Who makes shares real in each pool of devices: as its nodes show it, and as its NodePools say."""
+    """By pool of devices: the systems that enforce shares, from its nodes and its NodePools."""
     systems: dict[str, set[GpuSystem]] = {}
     for node in nodes:
         if node.enforcer is not None:
@@ -227,7 +228,7 @@ def enforcers(nodes: Iterable[GpuNodeFacts], pools: Iterable[CompiledPool]) -> E
 
 
 def gpu_nodes(snapshot: Snapshot) -> set[str]:
-    """Nodes that have devices, will have, or belong to a GPU pool."""
+    """Nodes that have or will have devices, or belong to a GPU pool."""
     room = snapshot.room
     rows: Bools = room.nodes.per_node("has gpus", _labelled_with_gpus).copy()
     for resource in node_devices.RESOURCES:
@@ -249,8 +250,9 @@ def _facts(
     shows: bool,
     enforced: bool,
 ) -> GpuNodeFacts:
-    """`shows`: with what systems show there, which only matters for a node that came for one of their pods.
-    `enforced`: with who enforces shares there."""
+    """`shows`: include what systems show on the node, needed only for a node launched for one of their pods.
+    `enforced`: include the enforcer of shares.
+    """
     name = seen.snapshot.room.names[row]
     room, state = seen.snapshot.room, seen.snapshot.nodes[row]
     labels, taints = room.nodes.labels_of(row), room.taint_sets[room.taint_codes[row]]
@@ -298,7 +300,7 @@ def _facts(
 def _less_others(
     seen: GpuClusterView, name: str, devices: tuple[Device, ...], row: int
 ) -> tuple[Device, ...]:
-    """Without what pods of other schedulers hold of them: our ledger does not know those."""
+    """The devices less the amounts of pods of other schedulers, which our ledger does not know."""
     uses = {use.device.name: use for use in seen.snapshot.devices.get(name, ()) if use.holders}
     if not uses:
         return devices
@@ -319,7 +321,7 @@ def _less_strangers(
             continue
         demand = pods[key].devices if key in pods else None
         if device.capacity is None or demand is None or not demand.is_readable or use.closed:
-            return structs.replace(device, used_by=OTHERS)  # what cannot be read may be everything
+            return structs.replace(device, used_by=OTHERS)  # an unreadable amount may be the whole device
         taken += demand.share.on(device.capacity)
     return structs.replace(device, strangers=taken)
 
@@ -331,7 +333,7 @@ def _offered(room: Room, row: int) -> dict[str, int]:
 
 
 def _shown(snapshot: Snapshot, name: str, row: int) -> dict[str, int]:
-    """Devices of a node as each system that could hand them out shows them; MIG slices by their profile."""
+    """The number of devices by system as the node shows them; MIG slices by their profile."""
     room, facts = snapshot.room, snapshot.nodes[row].node
     offered = _offered(room, row)
     shown: Counter[str] = Counter()
@@ -353,7 +355,7 @@ def _shown(snapshot: Snapshot, name: str, row: int) -> dict[str, int]:
 
 
 def nodes_shown(snapshot: Snapshot) -> dict[tuple[str, str], ShownNode]:
-    """What live nodes show, by pool and instance type; the least of each where they differ."""
+    """What live nodes show, by pool and instance type; the minimum if they differ."""
     least: dict[tuple[str, str], ShownNode] = {}
     for name in gpu_nodes(snapshot):
         row = snapshot.room.find(name)
@@ -369,7 +371,7 @@ def nodes_shown(snapshot: Snapshot) -> dict[tuple[str, str], ShownNode]:
 
 
 def learn_drivers(snapshot: Snapshot, templates: DriverTemplates) -> None:
-    """Remember what drivers published on the nodes that are there."""
+    """Remember what drivers published on existing nodes."""
     state = snapshot.room.dra
     if state is None:
         return
@@ -387,8 +389,8 @@ def learn_drivers(snapshot: Snapshot, templates: DriverTemplates) -> None:
 def pods_apart(snapshot: Snapshot, candidate: NodeCandidate) -> tuple[AffinityTerm, ...]:
     """Pods that hold devices on nodes like those of a candidate, so that a smart pod avoids such nodes.
 
-    Karpenter lets no pod say which host it must not be on. Where nobody holds a device there is room, and a
-    smart pod may as well go there. Daemons come with every node; their labels tell them.
+    Karpenter does not support host names in pod anti-affinity. A node without device holders has capacity,
+    and a smart pod may use it. Daemons run on every node and are recognised by their labels.
     """
     room = snapshot.room
     namespaces: set[str] = set()
@@ -420,8 +422,9 @@ def _marked_devices(
     others: Mapping[str, Mapping[str, int]],
     placeholders: Sequence[Placeholder],
 ) -> tuple[Device, ...]:
-    """As GPU objects describe them, or as labels and plugin do; marked where a smart pod or a plain pod has
-    them. `others` are the needs of pods that are not workers."""
+    """Devices by GPU objects, or else by labels and plugin; marked if a smart pod or a plain pod uses them.
+    `others` are the needs of pods that are not workers.
+    """
     smart_pods = {pod.uid: _gpus_of(others.get(str(pod.key), {})) for pod in placeholders}
     if described:
         return _with_our_marks(described, smart_pods)
@@ -430,7 +433,7 @@ def _marked_devices(
 
 
 def _is_starting(snapshot: Snapshot, pool_name: str, taints: Iterable[Taint]) -> bool:
-    """Whether it has taints that keep pods away only until it is up."""
+    """Whether the node has startup taints that keep pods away until it is ready."""
     pool = snapshot.pools.get(pool_name)
     starting = pool.startup_taints if pool is not None else ()
     return any(
@@ -443,7 +446,7 @@ def _gpus_of(needs: Mapping[str, int]) -> int:
 
 
 def _with_our_marks(devices: Sequence[Device], smart_pods: Mapping[str, int]) -> tuple[Device, ...]:
-    """A device that some plugin uses while a smart pod is there is used by that smart pod."""
+    """Mark a device as used by the smart pod on its node if a plugin reports it as used."""
     marks = [f"{SMART_POD_USE}{uid}" for uid, gpus in sorted(smart_pods.items()) for _ in range(gpus)]
     return tuple(
         structs.replace(device, used_by=marks.pop()) if marks and not device.is_ours else device

@@ -1,8 +1,7 @@
-"""The Intelligent Scheduling Controller: look, decide, act, tell; again whenever something changed.
+"""The Intelligent Scheduling Controller: observe, decide, act, report, on every change.
 
-One step at a time over the whole cluster. Any change asks for a step, timers ask for
-one, and after `resync` there is one anyway. What is decided is in `scale_up`, what is
-done in `actuator`; here they are only called in order.
+It runs one step at a time over the whole cluster. Changes and timers request a step, and after `resync` one
+runs anyway. `scale_up` decides and `actuator` writes; this module only calls them in order.
 """
 
 import asyncio
@@ -72,14 +71,15 @@ from karpool.provisioning.placeholders.smart_pod_backend import SmartPodBackend
 log = structlog.get_logger(__name__)
 
 STEP = "step"
-# They may be closed to us: pods that depend on volumes, on labels of namespaces or on claims then wait.
+# We may lack access to these kinds: pods that depend on volumes, namespace labels or claims stay pending
+# then.
 REFINING = Aspect.NAMESPACES | Aspect.VOLUMES | Aspect.DRA | Aspect.OVERLAYS
 ASPECTS = Aspect.DEVICES | Aspect.DEVICE_QUOTAS | Aspect.NODECLAIMS | Aspect.POOLS | Aspect.RECORDS
-TOGETHER_SECONDS = 0.05  # changes that come within this are looked at together
+TOGETHER_SECONDS = 0.05  # changes within this time are handled in one step
 
 
 def _allocator(options: GpuScalerOptions) -> AllocatorSettings:
-    strategy = strategies.named(options.strategy)  # which learns, so each scaler has its own
+    strategy = strategies.named(options.strategy)  # each scaler has its own, because a strategy learns
     return AllocatorSettings(strategy=strategy, policy=options.isolation_policy)
 
 
@@ -96,8 +96,9 @@ class GpuScaler:
         shapes: Mapping[str, Sequence[DeviceSlice]] | None = None,
         tell: QueueObserver | None = None,
     ) -> None:
-        """`backend` is the smart pod unless another is given; a monitor that it uses comes with it. `shapes`
-        are what drivers would publish on new nodes, by instance type."""
+        """`backend` is the smart pod by default; another one brings its own monitor. `shapes` are what
+        drivers would publish on new nodes, by instance type.
+        """
         client = environment.client
         self.options = options or GpuScalerOptions()
         self._status = environment.status
@@ -136,7 +137,7 @@ class GpuScaler:
         )
         self._queue: WorkQueue[str] = WorkQueue(client.clock, chance=client.chance, tell=tell)
         self._cluster_watches = [
-            # Quotas may be installed at any time, and hold from then on.
+            # Quotas may be installed at any time, and apply from then on.
             replace(kind, look_out_seconds=1.0) if kind.resource == QUOTAS else kind
             for kind in cluster_watches(self._cluster, client.clock, refining=REFINING)
         ]
@@ -145,9 +146,9 @@ class GpuScaler:
             *self.monitor.watches,
             *self.backend.watches,
         ]
-        # Asked first: what is gone must still be known.
+        # Registered first: it must still know deleted objects.
         self.informers = (InformerSet(client, [*self._wakers(), *kinds]),)
-        # Ages are counted on a clock that does not jump.
+        # Ages use a clock that does not jump.
         self._wall, self._start = client.clock.now(), client.clock.monotonic()
 
     def _wakers(self) -> Iterator[WatchedKind[Any]]:
@@ -158,7 +159,7 @@ class GpuScaler:
             yield replace(kind, sink=_Waker(self._changed, lambda change: True))
 
     def seen(self) -> GpuClusterView:
-        """The cluster as it is now."""
+        """The current cluster."""
         return self._reader.read(self._cluster.snapshot(self._client.clock.now()))
 
     def _changed(self) -> None:
@@ -167,7 +168,7 @@ class GpuScaler:
     # Running
 
     async def prepare(self, stack: AsyncExitStack) -> None:
-        """Raises KubeError when the groundwork cannot be laid."""
+        """Create what is missing. Raises KubeError if that fails."""
         if not await self._is_installed():
             try:
                 await self._client.create(CRDS, definition())
@@ -186,7 +187,7 @@ class GpuScaler:
             announcing.cancel()
 
     async def _is_installed(self) -> bool:
-        """By discovery, which everybody may read: installing kinds is a right that we are better without."""
+        """By discovery, which everyone may read: the right to install CRDs is better not needed."""
         try:
             await self._client.get_path(f"/apis/{SCALEUPS.api_version}")
         except KubeError:

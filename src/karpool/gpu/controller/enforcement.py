@@ -1,8 +1,8 @@
-"""Who on a node makes a share real: without one, a share is a note on a pod that nothing reads.
+"""Finds the system that enforces shares on a node: without one, a share is an annotation without effect.
 
-TensorFusion's device plugin hands a worker the devices that its annotations name; HAMi's does so for a pod
-that waits in its phase `allocating`, and limits memory and cores inside the container. Labels of feature
-discovery, or devices that only our own agent describes, hand out nothing. Pure.
+TensorFusion's device plugin gives a worker the devices of its annotations. HAMi's does so for a pod in its
+phase `allocating`, and limits memory and cores inside the container. Labels of feature discovery, or devices
+that only our own agent describes, enforce nothing. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ BIND_PHASE = "hami.io/bind-phase"
 def enforcer_of_node(
     labels: Labels, registers: Mapping[str, str], offered: Mapping[str, int], described: Iterable[Device]
 ) -> GpuSystem | None:
-    """`described` are devices of the node that GPU objects tell of."""
+    """The system that enforces shares on the node. `described` are its devices that have GPU objects."""
     if any(not device.is_of_agent for device in described):
         return GpuSystem.TENSOR_FUSION
     groups = inventory_of(labels, registers, offered).groups
@@ -31,12 +31,12 @@ def enforcer_of_node(
 
 
 def declared_enforcer(labels: Labels) -> GpuSystem | None:
-    """What a NodePool says of nodes that are still to come."""
+    """The enforcer that a NodePool declares for its future nodes."""
     return next((system for system in ENFORCING if labels.get(HANDED_OUT_BY) == system), None)
 
 
 def why_unenforced(item: WaitingWorker, enforcers: Enforcers) -> str:
-    """Why nothing would make the item's share real; empty where something does."""
+    """Why nothing would enforce the item's share; empty if something does."""
     pool, systems = item.request.pool, enforcers.get(item.request.pool, frozenset())
     trying = "--accept-unenforced-shares allocates anyway, for tests"
     if not systems:
@@ -54,8 +54,9 @@ def why_unenforced(item: WaitingWorker, enforcers: Enforcers) -> str:
 
 
 def hami_annotations(item: WaitingWorker, node: str, devices: Sequence[Device], now: float) -> dict[str, str]:
-    """What HAMi's scheduler would have written, so that its device plugin gives the container these devices:
-    `uuid,vendor,MiB,cores` of each, `;` after every container."""
+    """The annotations that HAMi's scheduler would write, so that its device plugin gives the container these
+    devices: `uuid,vendor,MiB,cores` of each, `;` after every container.
+    """
     asking, containers = item.containers
     share, cores = item.request.request, item.request.request.percent_milli // 1000
     rows = "".join(f"{device.name},{device.vendor},{_mib(share, device)},{cores}:" for device in devices)

@@ -1,8 +1,8 @@
-"""What is counted and timed of scale-ups, under our names and, if wished, under those of the design.
+"""Metrics of scale-ups, under our names and optionally under those of the original design.
 
-Pools, models and candidates come from users' objects: beyond a number of different ones they
-are counted together as `other`, so that no workload can flood a time-series store. What is
-known beforehand (states, reasons, stages) is there, at zero, from the start. All beta.
+Pools, models and candidates come from users' objects: beyond a maximum number of values they are counted as
+`other`, so that no workload can flood the metrics store. Series with known labels (states, reasons, stages)
+start at zero. All beta.
 """
 
 from collections import Counter as Tally
@@ -22,7 +22,7 @@ ORIGINAL_PREFIX = "tensor_fusion"
 STAGES = ("decision", "launch", "registration", "device", "handoff", "total")
 SUCCESS, FAILURE = "success", "failure"
 OTHER = "other"
-UNKNOWN = "unknown"  # of a smart pod whose request is gone
+UNKNOWN = "unknown"  # for a smart pod whose request is gone
 _BUCKETS = (10, 20, 30, 45, 60, 90, 120, 180, 300, 420, 600, 900, 1200, 1800)
 _DIFFERENT_MAX = 200
 _LABEL_CHARACTERS = 120
@@ -30,7 +30,7 @@ Pair = tuple[str, str]  # pool and model
 
 
 class _Bounded:
-    """At most so many different values; later ones become `other`."""
+    """At most a fixed number of different values; later ones become `other`."""
 
     def __init__(self, most: int = _DIFFERENT_MAX) -> None:
         self._most = most
@@ -76,8 +76,8 @@ class _Family:
             "Requested nodes, by result.",
             (*pool_model, "candidate", "result", "reason"),
         )
-        # Without the candidate, which nobody knows beforehand: a series that begins at one has not
-        # risen for Prometheus, and an alert on the first failure would stay silent.
+        # Without the candidate, which is unknown beforehand: Prometheus sees no increase in a series that
+        # begins at one, and an alert on the first failure would not fire.
         self.results = counter(
             "scaling_results", "Finished scale-up attempts, by result.", (*pool_model, "result", "reason")
         )
@@ -117,7 +117,7 @@ class _Family:
 
 
 class ScaleUpMetrics:
-    """With `original_names` everything is there twice: as `karpool_gpu_…` and as `tensor_fusion_…`."""
+    """With `original_names` every metric exists twice: as `karpool_gpu_…` and as `tensor_fusion_…`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class ScaleUpMetrics:
         self._held: set[str] = set()
 
     def pool_seen(self, pool: str, model: str) -> None:
-        """Begin all counters of a pool and model at zero; `observe` does it for what it is shown."""
+        """Start all counters of a pool and model at zero; `observe` does it for those it is passed."""
         pair = self._pair(pool, model)
         if pair in self._begun:
             return
@@ -161,7 +161,7 @@ class ScaleUpMetrics:
             family.deleted.labels(*self._pair(pool, model), bounded).inc()
 
     def attempt(self, pool: str, model: str, candidate: str, result: str, reason: str = "") -> None:
-        """`result` is SUCCESS or FAILURE, `reason` the setback."""
+        """`result` is SUCCESS or FAILURE, `reason` the launch reason."""
         (rung,), (bounded,) = self._candidates.of(candidate), self._reasons.of(reason)
         self._ended[result] += 1
         rate = self._ended[SUCCESS] / self._ended.total()
@@ -191,7 +191,7 @@ class ScaleUpMetrics:
         *,
         delete_tries: Mapping[str, int] | None = None,
     ) -> None:
-        """Set every gauge to what is. `holds` by pool, `delete_tries` by uid of the smart pod."""
+        """Set every gauge. `holds` by pool, `delete_tries` by uid of the smart pod."""
         all_records = list(records)
         for key in (
             *(record.key for record in all_records),
@@ -220,7 +220,7 @@ class ScaleUpMetrics:
             held[self._pools.of(pool)[0]] += count
         self._held |= held.keys()
         for family in self._families:
-            for pair in self._gauged:  # also those that are zero by now
+            for pair in self._gauged:  # including those that are zero now
                 family.active.labels(*pair).set(active[pair])
                 family.items.labels(*pair).set(items[pair])
                 family.oldest.labels(*pair).set(oldest.get(pair, 0.0))
@@ -249,7 +249,7 @@ class ScaleUpMetrics:
                     family.vram.labels(*self._pools.of(pool), name).set(amount.vram_bytes)
 
     def observe_quotas(self, rooms: Mapping[str, Sequence[QuotaRoom]]) -> None:
-        """By namespace. A quota that is gone has no series."""
+        """By namespace. A deleted quota has no series."""
         for family in self._families:
             family.quota_room.clear()
             family.quota_alert.clear()

@@ -1,4 +1,4 @@
-"""What a gpu-scaler does for whom."""
+"""The modes of gpu-scaler."""
 
 from enum import StrEnum
 

@@ -27,7 +27,7 @@ from karpool.provisioning.placeholders.smart_pod import SmartPodSettings
 
 SCHEDULER_NAME = "karpool-gpu-scheduler"
 _SCALE_UP, _SMART_PODS = ScaleUpSettings(), SmartPodSettings()
-# What the kubelet may take longer than we wait, so that it is us who give up, and who say why.
+# The kubelet may take this much longer than our timeout, so that we time out first and report why.
 _DEADLINE_GRACE_SECONDS = 300
 
 
@@ -135,7 +135,7 @@ class GpuScalerOptions(Options, frozen=True):
 
     @property
     def maximum_age_seconds(self) -> float:
-        """A smart pod may live as long as all the stages that it is allowed to wait for."""
+        """The maximum age of a smart pod: at least the sum of all stage timeouts."""
         waits = self.pending_limit_seconds + _SCALE_UP.launch_limit + self.device_limit_seconds
         return max(_SCALE_UP.maximum_age, waits + 2 * self.hold_seconds)
 

@@ -1,9 +1,8 @@
-"""Tell waiting pods why they wait: a condition that is always current, and an event per change.
+"""Reports why pods are pending: a condition that is always current, and an event per change.
 
-`tell` only notes; `run` writes in the background, the newest word per pod, so that a
-thousand explanations never hold up a decision. The condition is PodScheduled, as any
-scheduler writes it, but never with the reason Unschedulable: an autoscaler that cannot
-see fractions would buy a node without the GPU.
+`tell` only queues; `run` writes in the background, the newest message per pod, so that a thousand messages
+never delay a decision. The condition is PodScheduled, as other schedulers write it, but never with the reason
+Unschedulable: an autoscaler that does not know fractions would launch a node without a GPU.
 """
 
 import asyncio
@@ -38,12 +37,12 @@ _WARNINGS = frozenset(
         WaitReason.NOT_ENFORCED,
     )
 )
-# Worth an event; the others are in the condition.
+# Reasons with an event; the others are only in the condition.
 _EVENTS = _WARNINGS | {WaitReason.REQUESTED, WaitReason.COMING, WaitReason.HANDING_OFF}
 
 
 class WaitReporter:
-    """`workers` are the pods of our scheduler as they are now."""
+    """`workers` are the current pods of our scheduler."""
 
     def __init__(
         self, client: Client, workers: Callable[[], Mapping[ObjectKey, WorkerPod]], events: EventRecorder
@@ -70,7 +69,7 @@ class WaitReporter:
             if self._told.get(explanation.uid, said)[0] != text[0] and explanation.reason in _EVENTS:
                 self.event(key, explanation.uid, explanation.reason, explanation.message)
             self._told[explanation.uid] = text
-            if is_ours:  # the condition of another scheduler's pod is that scheduler's to write
+            if is_ours:  # the other scheduler writes the condition of its own pods
                 self._pending[explanation.uid] = (key, explanation)
         if self._pending:
             self._wake.set()
@@ -83,7 +82,7 @@ class WaitReporter:
     def quota_alerts(
         self, rooms: Mapping[str, Sequence[QuotaRoom]], quota_keys: Mapping[str, ObjectKey]
     ) -> None:
-        """An event on the quota when less is left than its threshold; again only after it had recovered."""
+        """Report an event on a quota that falls below its threshold; again only after it recovered."""
         low = {namespace: [room for room in figures if room.is_alert] for namespace, figures in rooms.items()}
         for namespace, figures in low.items():
             key = quota_keys.get(namespace)
@@ -96,7 +95,7 @@ class WaitReporter:
         self._low_quotas = {namespace for namespace, figures in low.items() if figures}
 
     def refused_resizes(self, refusals: Mapping[str, NoDevice]) -> None:
-        """An event on a running pod whose annotations ask for more than it can have where it is."""
+        """Report an event on a running pod whose annotations request more than its devices have."""
         keys = {pod.uid: key for key, pod in self._workers().items()}
         for uid, refusal in refusals.items():
             if uid in keys and self._refused_resizes.get(uid) != refusal:
@@ -137,12 +136,12 @@ class WaitReporter:
         except NotFound:
             return
         except KubeError as error:
-            self._told.pop(uid, None)  # the next step says it again
+            self._told.pop(uid, None)  # the next step reports it again
             log.debug("explanation not written", pod=str(key), reason=str(error))
             await self._client.clock.sleep(RETRY_SECONDS)
 
     async def _patch(self, uid: str, key: ObjectKey, condition: dict[str, str], version: str) -> None:
-        """Over a version without a node: what was bound since must not be told that it waits."""
+        """Patch a version without a node: a pod that was bound since must not be reported as pending."""
         await self._client.patch(
             PODS,
             key.name,

@@ -1,4 +1,4 @@
-"""What a step came to, as log lines and metrics: one line per decision, renderings of the same values."""
+"""Reports the result of a step as log lines and metrics: one line per decision."""
 
 from collections.abc import Collection, Mapping
 
@@ -11,7 +11,7 @@ from karpool.gpu.scale_up.input import ScaleUpInput, ScaleUpPlan
 
 log = structlog.get_logger(__name__)
 
-# What the time in a stage is spent on, in order. A step may pass several at once.
+# What the time in a stage is spent on, in order. A step may pass several stages at once.
 _SPENT_ON = {
     ScaleUpState.CREATING: "decision",
     ScaleUpState.PENDING: "decision",
@@ -27,17 +27,17 @@ _UnitKey = tuple[str, int, int]  # name of the record, epoch, index
 
 
 class StepReport:
-    """Remembers what it has counted: smart pods by uid, and since when units are in which period.
+    """Remembers what was counted: smart pods by uid, and the start of each unit's current period.
 
-    Smart pods that were there at the start were counted by whoever ran before; times that began before are
-    counted from the last stage that the record tells.
+    Smart pods that existed at the start were counted by the previous process; earlier periods are counted
+    from the last stage in the record.
     """
 
     def __init__(self, metrics: ScaleUpMetrics | None) -> None:
         self._metrics = metrics
         self._smart_pods: dict[str, tuple[str, str]] | None = None  # uid -> pool and model
         self._delete_reasons: dict[str, str] = {}
-        self._begun: dict[_UnitKey, tuple[int, float]] = {}  # place in _PERIODS, and since when
+        self._begun: dict[_UnitKey, tuple[int, float]] = {}  # index in _PERIODS, and start
 
     def report(self, world: ScaleUpInput, plan: ScaleUpPlan, unwritten: Collection[str] = ()) -> None:
         """`unwritten` are records that could not be stored or removed: the next step decides them again."""
@@ -87,7 +87,7 @@ class StepReport:
         self._begun = begun
 
     def _count_smart_pods(self, world: ScaleUpInput, plan: ScaleUpPlan, metrics: ScaleUpMetrics) -> None:
-        """As they are seen: what was created and is not gone is active."""
+        """Count smart pods as observed: one that was created and is not gone is active."""
         pods: dict[str, tuple[str, str]] = {}
         counted = self._smart_pods or {}
         for pod in world.placeholders:

@@ -1,8 +1,8 @@
-"""What gpu-scaler tells on devices and quotas: what is left of the ones, and what is used of the others.
+"""Writes the status of devices (what is free) and of quotas (what is used).
 
-Only where nobody else counts: devices that our own agent publishes, and quotas in clusters where no GPU
-object is TensorFusion's. A status follows from what is seen and what is held, and is written where an object
-says something else: whoever writes it again writes the same.
+It writes only if no other component does: on devices that our own agent publishes, and on quotas in clusters
+where no GPU object is TensorFusion's. A status is derived from observations and holds, and written if the
+object differs, so that repeated writes are the same.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ from karpool.model.devices.request import GpuRequest
 from karpool.model.kubernetes.api_resources import GPUS, ApiResource, ObjectKey
 
 log = structlog.get_logger()
-_WRITES_MAX = 50  # in one step; the rest is written by the next
+_WRITES_MAX = 50  # per step; the next step writes the rest
 
 
 class StatusPatch(NamedTuple):
@@ -34,12 +34,12 @@ class StatusPatch(NamedTuple):
 
 
 def statuses(seen: GpuClusterView, allocator: Allocator) -> Iterator[StatusPatch]:
-    """Those that are not what the objects say."""
+    """The status patches of objects whose status differs."""
     quotas = allocator.quotas
     described = [use.device for uses in seen.snapshot.devices.values() for use in uses if use.described]
     yield from _of_devices([device for device in described if device.is_of_agent], allocator)
     if not all(device.is_of_agent for device in described):
-        return  # TensorFusion's operator counts
+        return  # TensorFusion's operator writes it
     for namespace, key in seen.quota_keys.items():
         quota_object = seen.quota_objects.get(key)
         quota = quotas.quotas.get(namespace)
@@ -52,8 +52,9 @@ def statuses(seen: GpuClusterView, allocator: Allocator) -> Iterator[StatusPatch
 
 
 def _of_devices(devices: Sequence[Device], allocator: Allocator) -> Iterator[StatusPatch]:
-    """What is left of each, and who has it: written apart, so that a server that refuses one takes the
-    other."""
+    """Free amounts and users of each device: two patches, so that a refusal of one does not affect
+    the other.
+    """
     for device in devices:
         left = allocator.free(device.name)
         if left is None:
@@ -66,7 +67,7 @@ def _of_devices(devices: Sequence[Device], allocator: Allocator) -> Iterator[Sta
 
 
 def running_apps(ledger: DeviceLedger, device: str) -> list[dict[str, Any]]:
-    """By workload; a pod of none is its own."""
+    """Users by workload; a pod without a workload stands for itself."""
     requests = [ledger.committed[uid].request for uid in ledger.holders(device) if uid in ledger.committed]
     apps: dict[tuple[str, str], list[GpuRequest]] = {}
     for request in sorted(requests, key=lambda request: (request.namespace, request.name, request.uid)):
@@ -103,7 +104,7 @@ def _amount(amount: DeviceAmount) -> dict[str, str]:
 
 
 async def write_statuses(client: Client, patches: Iterable[StatusPatch]) -> None:
-    """One that cannot be written stops no other: the next step tries again."""
+    """Write the patches. A failure does not stop the others: the next step tries again."""
     for number, patch in enumerate(patches):
         if number == _WRITES_MAX:
             return

@@ -1,4 +1,4 @@
-"""Which changes are worth another step: most pods and nodes of a cluster have nothing to do with GPUs."""
+"""Decides which changes need another step: most pods and nodes of a cluster do not use GPUs."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from karpool.model.kubernetes.pod import Pod
 
 
 class StepTriggers:
-    """Asked before the cluster hears of a change: what is gone is still known."""
+    """Called before the cluster handles a change, so that deleted objects are still known."""
 
     def __init__(self, cluster: Cluster, workers: WorkerPods) -> None:
         self._cluster = cluster
@@ -45,7 +45,7 @@ class StepTriggers:
     def _pod_concerns(self, key: ObjectKey, after: Pod | None) -> bool:
         before = self._cluster.kept_pods.get(key)
         if before is not None:
-            # What we tell a pod changes it, and must not make us look again.
+            # The conditions that we write change a pod, and must not cause another step.
             return after is None or self._asked(key, before) != self._asked(key, after)
         if after is not None and self._workers.is_worker(after):
             return True
@@ -57,7 +57,9 @@ class StepTriggers:
         return worker.worker, worker.problem
 
     def _gpu_concerns(self, name: str, gpu: GpuObject | None) -> bool:
-        """A scale-up follows the devices of its nodes; else a step is due only if it may help who waits."""
+        """Scale-ups follow the devices of their nodes; otherwise a step runs only if it may help a pending
+        pod.
+        """
         old = self._cluster.room.described_device(name)
         try:
             new = None if gpu is None else from_object(gpu)
@@ -67,7 +69,7 @@ class StepTriggers:
             new = structs.replace(new, model=node_devices.model_name(new.model))
         if self._cluster.held(kinds.SCALE_UPS):
             return old != new
-        # The object does not say what is free of it: our ledger does. All of it may be.
+        # The ledger, not the object, knows what is free. Assume that all of it may be.
         old, new = (device and structs.replace(device, available=device.capacity) for device in (old, new))
         return any(
             should_wake(pod.worker.item.request, old, new, pod.worker.nominated_node)
@@ -79,7 +81,9 @@ class StepTriggers:
 def should_wake(
     request: GpuRequest, old: Device | None, new: Device | None, nominated_node: str = ""
 ) -> bool:
-    """It is on the node the pod was promised, it turned Running in the pod's pool, or a slot came free."""
+    """Whether the device is on the pod's nominated node, turned Running in its pool, or has a new
+    free slot.
+    """
     if new is None:
         return False
     if nominated_node and new.node == nominated_node:

@@ -1,4 +1,4 @@
-"""Pods that ask for devices: those of our scheduler, and those that another one found no room for."""
+"""Reads pods that request devices: those of our scheduler, and unschedulable ones of others."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,15 +23,16 @@ from karpool.model.kubernetes.times import moment
 from karpool.provisioning.names import digest
 
 UNSCHEDULABLE = "Unschedulable"
-HAMI_MODELS = "nvidia.com/use-gputype"  # parts of names of models, with commas
+HAMI_MODELS = "nvidia.com/use-gputype"  # parts of model names, separated by commas
 _MODELS_MAX = 1024  # characters
-TENSOR_FUSION_INDEX = "tensor-fusion.ai/index"  # and index_0 to index_f: how its plugin knows the pod
+TENSOR_FUSION_INDEX = "tensor-fusion.ai/index"  # and index_0 to index_f: how its plugin identifies the pod
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPod:
-    """`said` is what its condition says now; `problem` why it cannot be read. `is_ours`: our scheduler's,
-    whose condition we write."""
+    """`said` is its current condition; `problem` why it cannot be read. `is_ours`: it is a pod of our
+    scheduler, whose condition we write.
+    """
 
     key: ObjectKey
     uid: str
@@ -39,7 +40,7 @@ class WorkerPod:
     said: tuple[str, str]
     problem: str = ""
     is_bound: bool = False
-    version: str = ""  # of the pod, for who writes over exactly that
+    version: str = ""  # of the pod, for updates of exactly that version
     is_ours: bool = True
     is_being_given: bool = False  # HAMi's device plugin is about to give it its devices
 
@@ -78,7 +79,7 @@ class WorkerPods:
         return self._workers
 
     def being_given_on(self, pods: Mapping[ObjectKey, Pod], node: str) -> frozenset[str]:
-        """Pods (uids) of ours on a node that HAMi's device plugin has not given their devices yet."""
+        """Our pods (uids) on a node whose devices HAMi's device plugin has not given yet."""
         return frozenset(
             worker.uid
             for key, worker in self.of(pods).items()
@@ -116,14 +117,15 @@ class WorkerPods:
         return replace(unread, worker=worker)
 
     def _item(self, pod: Pod) -> WaitingWorker | str:
-        """Raises BadGpuRequest or Invalid; a text where it is understood and cannot be served here."""
+        """Raises BadGpuRequest or Invalid; a text if the request is valid but cannot be served here."""
         if self._mode is ScalerMode.BRING_NODES:
             return (
                 f"this gpu-scaler runs with --mode={ScalerMode.BRING_NODES} and binds no pods; use the "
                 "scheduler that allocates the devices"
             )
         if system_of(pod) is GpuSystem.DRA:
-            # Whoever binds such a pod writes the allocation of its claims; kube-scheduler does, we do not.
+            # The scheduler that binds such a pod writes the allocation of its claims; kube-scheduler does, we
+            # do not.
             return (
                 "its resource claims (DRA) are allocated by kube-scheduler; name the default scheduler, and "
                 "gpu-scaler brings the node"
@@ -144,7 +146,7 @@ def _waiting(
     pod: Pod, request: GpuRequest, system: GpuSystem | None = None, models: tuple[str, ...] = ()
 ) -> WaitingWorker:
     shape = shape_of(pod)
-    # Pods of very different CPU and memory need different nodes; a little more or less does not.
+    # Pods with different CPU and memory need different nodes; small differences do not matter.
     size = (request.cpu_milli.bit_length(), request.memory_bytes.bit_length())
     where: tuple[object, ...] = (
         shape.node_selector,
@@ -160,12 +162,12 @@ def _waiting(
 
 
 def _extended(shape: PodShape) -> tuple[object, ...]:
-    """Devices that a class offers as a resource: how many decides on the node."""
+    """Devices that a class offers as an extended resource; their number decides on the node."""
     return tuple(entry for entry in shape.requests if entry[0].startswith(CLASS_RESOURCES))
 
 
 def _enforcement(pod: Pod) -> dict[str, Any]:
-    """Which system's device plugin the kubelet would call for a pod of ours, and for which container."""
+    """The system whose device plugin the kubelet would call for our pod, and the container."""
     resources = [set(_resources(container)) for container in pod.spec.containers or ()]
     match system_of(pod):
         case GpuSystem.HAMI:
@@ -189,7 +191,7 @@ def _resources(container: Container) -> Iterator[str]:
 
 
 def _foreign_item(pod: Pod) -> WaitingWorker | str:
-    """Of a pod that another scheduler serves. Raises BadGpuRequest or Invalid."""
+    """The item of a pod of another scheduler. Raises BadGpuRequest or Invalid."""
     system = system_of(pod)
     if system is None:
         return "it requests no device that a GPU system allocates"
@@ -212,7 +214,7 @@ def _is_daemon(pod: Pod) -> bool:
 
 
 def unreadable(workers: Mapping[ObjectKey, WorkerPod]) -> dict[str, WaitExplanation]:
-    """Pods that ask for something in our name that cannot be understood."""
+    """Explanations for our pods whose request cannot be read."""
     return {
         worker.uid: WaitExplanation(worker.uid, WaitReason.BAD_REQUEST, worker.problem)
         for worker in workers.values()

@@ -1,1 +1,1 @@
-"""ScaleUp objects, which survive a restart. Start with `scale_up_record`."""
+"""ScaleUp objects, which survive a restart of the controller. Start with `scale_up_record`."""

@@ -1,4 +1,4 @@
-"""What a scale-up is for: pool, model and shape of the workers that it serves. Names its record."""
+"""The key of a scale-up: pool, model and shape of the workers that it serves. Names its record."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,11 +24,11 @@ class DemandKey:
     template: str = ""
     vendor: str = ""
     constraints: str = ""
-    system: str = ""  # a GpuSystem that hands out the devices; empty: we do
+    system: str = ""  # the GpuSystem that allocates the devices; empty: Karpool does
 
     @property
     def name(self) -> str:
-        """Of the record: the same for the same key, whoever asks."""
+        """The name of the record; equal keys have equal names."""
         return _name_of(self)
 
     @property

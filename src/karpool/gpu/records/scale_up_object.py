@@ -1,9 +1,8 @@
-"""A record as an object of the API: ScaleUp (gpu.karpool.dev/v1alpha1), and its definition.
+"""Converts records to and from API objects: ScaleUp (gpu.karpool.dev/v1alpha1), and its definition.
 
-The spec is the demand key and never changes; everything else is status, written as a
-whole over exactly the version that was read. What somebody else wrote into it is
-checked like any input: an unreadable status is reported and begins anew, above every
-epoch in use.
+The spec is the demand key and never changes; everything else is status, written as a whole with the
+resourceVersion that was read. A status is validated like any other input: an unreadable one is reported and
+starts again, above every epoch in use.
 """
 
 from enum import StrEnum
@@ -104,13 +103,13 @@ def _definition() -> str:
 
 
 def definition() -> Object:
-    """The CustomResourceDefinition of ScaleUps, a copy of its own."""
+    """A copy of the CustomResourceDefinition of ScaleUps."""
     manifest: Object = yaml.safe_load(_definition())
     return manifest
 
 
 def to_object(record: ScaleUpRecord, namespace: str) -> Object:
-    """As it is created; the server takes no status then."""
+    """The object to create; the API server ignores a status then."""
     key = record.key
     spec = ScaleUpSpec(
         pool=key.pool,
@@ -192,7 +191,7 @@ def _unit_status(unit: ScaleUpUnit) -> UnitStatus:
 
 
 def from_object(raw: Object) -> ScaleUpRecord:
-    """Raises Invalid naming the field. A record whose status was never written is Buffered."""
+    """Raises Invalid naming the field. A record without a status is Buffered."""
     return from_scale_up(decode(raw, ScaleUp))
 
 
@@ -220,7 +219,7 @@ def from_scale_up(scale_up: ScaleUp) -> ScaleUpRecord:
 
 
 def without_status(scale_up: ScaleUp) -> ScaleUpRecord:
-    """For a status that cannot be read: the same record, as if it had just begun."""
+    """The record as if it had just begun, for a status that cannot be read."""
     return from_scale_up(ScaleUp(metadata=scale_up.metadata, spec=scale_up.spec))
 
 
@@ -296,7 +295,7 @@ def _unit(number: int, unit: UnitStatus) -> ScaleUpUnit:
 
 
 def owner(record: ScaleUpRecord) -> OwnerReference:
-    """For what is made for a record, so that it goes with it."""
+    """The owner reference for objects of a record, so that they are deleted with it."""
     return OwnerReference(
         api_version=SCALEUPS.api_version,
         kind=SCALEUPS.kind,

@@ -1,9 +1,9 @@
-"""The durable record of one scale-up: what was intended, how far it got, what was learnt.
+"""The durable record of one scale-up: the intention, its progress, and what was learnt.
 
-There is one per demand key, named after it. Everything that a restarted controller could
-not see in the cluster is here; everything else is derived again. A `ScaleUpUnit` is one node
-that was asked for, through one smart pod; its stage only moves forward, except from a
-hand-off back to Ready. The state of a record is that of its unit furthest behind.
+There is one record per demand key, named after it. It contains everything that a restarted controller could
+not see in the cluster; the rest is derived again. A `ScaleUpUnit` is one requested node with its smart pod;
+its stage only moves forward, except from a hand-off back to Ready. The state of a record is that of its least
+advanced unit.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class ScaleUpState(StrEnum):
 
     @property
     def place(self) -> int:
-        """How far along the way; only for the stages of a unit."""
+        """The position of a unit's stage in the order of stages."""
         return _PLACE[self]
 
 
@@ -76,11 +76,11 @@ MEANS = {
 
 @dataclass(frozen=True, slots=True)
 class ScaleUpUnit:
-    """One node asked for: so many devices of this capacity, and CPU and memory for their users.
+    """One requested node: the number and capacity of its devices, and CPU and memory for their users.
 
-    `since` is when the stage began, `started` when the unit did.
+    `since` is the start of the stage, `started` the start of the unit.
 
-    `held` are the waiting items chosen for its devices, `ended` why it ended without serving.
+    `held` are the pending items chosen for its devices, `ended` why it ended without serving.
     """
 
     index: int
@@ -95,7 +95,7 @@ class ScaleUpUnit:
     node: str = ""
     held: tuple[str, ...] = ()
     ended: LaunchReason | None = None
-    devices: int = 0  # that a node of the candidate should show
+    devices: int = 0  # that a node of the candidate should have
     tflops_milli: int = 0  # of each
     vram_bytes: int = 0
     about: str = ""  # the candidate in words
@@ -107,7 +107,7 @@ class ScaleUpUnit:
 
 @dataclass(frozen=True, slots=True)
 class ScaleUpRecord:
-    """`uid` and `version` are the object's; empty while it has not been stored."""
+    """`uid` and `version` are the object's; empty before it is stored."""
 
     key: DemandKey
     state: ScaleUpState
@@ -119,16 +119,16 @@ class ScaleUpRecord:
     reason: str = ""
     message: str = ""
     round: int = 0
-    attempts: int = 0  # that failed since the last success
+    attempts: int = 0  # failed since the last success
     attempt_started: float = 0.0
     next_attempt: float = 0.0
     units: tuple[ScaleUpUnit, ...] = ()
-    memory: Memory = field(default_factory=dict, hash=False)  # of candidates that failed
-    bad_nodes: tuple[str, ...] = ()  # that never showed their devices
+    memory: Memory = field(default_factory=dict, hash=False)  # of failed candidates
+    bad_nodes: tuple[str, ...] = ()  # whose devices never appeared
     readiness_epoch: int = 0
     retried: Mapping[str, int] = field(default_factory=dict, hash=False)  # uid -> readiness epoch
-    waiting: int = 0  # items, when last looked at
-    demand: tuple[str, ...] = ()  # the first few of them, for people
+    waiting: int = 0  # number of items in the last step
+    demand: tuple[str, ...] = ()  # the first few items, for people
 
     @property
     def name(self) -> str:
@@ -140,8 +140,9 @@ class ScaleUpRecord:
 
     @property
     def units_in_flight(self) -> tuple[ScaleUpUnit, ...]:
-        """Nodes that were asked for and whose devices are not there yet. One that has only registered
-        still is: counted neither as coming nor as room, it would be bought a second time."""
+        """Units whose node was requested and whose devices are not ready. A node that has only registered is
+        included: otherwise it would count neither as coming nor as capacity, and be launched twice.
+        """
         return tuple(unit for unit in self.active_units if unit.stage.place < ScaleUpState.READY.place)
 
     @property

@@ -1,4 +1,4 @@
-"""Records that we wrote ourselves count as written even while the watch is behind."""
+"""Caches the records that we wrote, because the watch may lag behind our own writes."""
 
 from collections.abc import Mapping
 
@@ -9,13 +9,13 @@ class WrittenRecords:
     def __init__(self) -> None:
         self._written: dict[str, ScaleUpRecord] = {}
         self._removed: set[str] = set()  # uids
-        self._watched: frozenset[str] = frozenset()  # uids, when last asked
+        self._watched: frozenset[str] = frozenset()  # uids of the last call
 
     def wrote(self, record: ScaleUpRecord) -> None:
         self._written[record.name] = record
 
     def failed(self, name: str) -> None:
-        """Whatever came of it, the watch will tell."""
+        """Forget our copy after a failed write; the watch will show the result."""
         self._written.pop(name, None)
 
     def removed(self, record: ScaleUpRecord) -> None:
@@ -23,7 +23,7 @@ class WrittenRecords:
         self._written.pop(record.name, None)
 
     def merged(self, watched: Mapping[str, ScaleUpRecord]) -> dict[str, ScaleUpRecord]:
-        """Ours where the watch has not caught up; one that it has shown, and shows no more, is gone."""
+        """The watched records, with our newer copies. A record that disappears from the watch is deleted."""
         merged = {name: record for name, record in watched.items() if record.uid not in self._removed}
         uids = frozenset(record.uid for record in watched.values())
         gone, self._watched = self._watched - uids, uids
@@ -39,7 +39,7 @@ class WrittenRecords:
 
 def _is_as_new(seen: ScaleUpRecord, ours: ScaleUpRecord) -> bool:
     if seen.uid != ours.uid:
-        return True  # somebody made it anew
+        return True  # it was deleted and created again
     if seen.version.isdecimal() and ours.version.isdecimal():
         return int(seen.version) >= int(ours.version)
     return True

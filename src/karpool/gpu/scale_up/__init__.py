@@ -1,3 +1,3 @@
-"""From waiting workers to nodes: triage, candidates, units, hand-off. Pure.
+"""From pending workers to nodes: triage, candidates, units, hand-off. Pure.
 Start with `step`.
 """

@@ -1,8 +1,8 @@
-"""What could be launched for a waiting item: candidates of its pools, each with what it would bring.
+"""Finds what could be launched for a pending item: the candidates of its pools, each with its yield.
 
-A GPU pool is served by the NodePools whose template carries its label, and by the one of its
-name; pods of other systems by those that the system works on. Only instance types on which the
-item itself would fit are considered. Answers are kept until pools, nodes or the catalogue change.
+A GPU pool is served by the NodePools whose template carries its label, and by the NodePool of the same name;
+pods of other systems by the NodePools of that system. Only instance types that fit the item itself are
+considered. Answers are cached until pools, nodes or the catalogue change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from karpool.provisioning.node_request import NodeCandidate
 
 
 def resource_of(item: WaitingWorker) -> str:
-    """The resource under which the autoscaler knows the devices."""
+    """The resource name of the devices for the autoscaler."""
     return AMD_GPU if item.request.vendor == "AMD" else GPU
 
 
@@ -45,7 +45,7 @@ class CandidateFinder:
             self._answers.clear()
 
     def use_nodes(self, shown: Mapping[tuple[str, str], ShownNode], drivers: DraState | None) -> None:
-        """What is seen of nodes now; answers for pods of other systems depend on it."""
+        """Set what current nodes show; answers for pods of other systems depend on it."""
         if shown != self.nodes.shown or drivers is not self.nodes.drivers:
             self.nodes.shown, self.nodes.drivers = shown, drivers
             self._answers.clear()
@@ -66,9 +66,9 @@ class CandidateFinder:
         return self._answers[key]
 
     def explained(self, item: WaitingWorker) -> CandidateLadder:
-        """The whole answer, with the pools that were left out and why.
+        """The complete answer, including the excluded pools and why.
 
-        A smart pod tolerates what its pool asks for; the pod it stands for must do so itself.
+        A smart pod tolerates the taints of its pool; the pod that it stands for must do so itself.
         """
         pools, refused = [], []
         for pool in self.pools.values() if item.system else self.serving(item.request.pool):
@@ -104,8 +104,7 @@ class CandidateFinder:
         )
 
     def _system_rungs(self, item: WaitingWorker) -> Iterator[ScaleUpCandidate]:
-        """Each with the least that one of its pools and types would bring; those that would not do are left
-        out."""
+        """Candidates with the minimum yield of their pools and types; insufficient ones are left out."""
         for candidate in self.explained(item).candidates:
             kinds = [
                 (self.pools[pool], self.market.catalogue_of(pool).types[name])
@@ -142,7 +141,7 @@ class CandidateFinder:
             return isinstance(feasible(item, (rung,)), tuple)
 
         def why_not(types: Sequence[InstanceType]) -> str:
-            """What is asked for, and what the one with the most to give has."""
+            """The request, and what the largest of the types has."""
             brings = {instance_type.name: type_yield(instance_type, resource) for instance_type in types}
             best = max(brings, key=lambda name: (brings[name].vram_bytes, brings[name].devices, name))
             has = brings[best]
@@ -163,7 +162,9 @@ class CandidateFinder:
         )
 
     def _system_wish(self, item: WaitingWorker, pools: Sequence[CompiledPool]) -> CandidateQuery:
-        """Devices are asked for in no resource that an autoscaler counts: the types say what is needed."""
+        """The query of a system's pod. Its devices are not a resource that autoscalers count, so the types
+        express the need.
+        """
         nodes = self.nodes
 
         def fits(type_: InstanceType) -> bool:
@@ -185,7 +186,7 @@ class CandidateFinder:
 
 
 def _alternatives(item: WaitingWorker) -> tuple[Requirements, ...]:
-    """Without those that only a node which is there already can meet."""
+    """The alternatives without those that only an existing node can satisfy."""
     terms = item.request.node_terms
     if terms is None:
         return ({},)

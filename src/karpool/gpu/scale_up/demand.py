@@ -1,7 +1,7 @@
-"""What waits: worker pods whose allocation failed for lack of room, grouped by what would help them.
+"""Groups pending worker pods that failed for lack of capacity by what would help them.
 
-Items that the same node would serve in the same way share a `DemandKey`: pool, model
-and shape. A key is the unit of asking; how many nodes it needs is in `quantity`. Pure.
+Items that the same node would serve in the same way share a `DemandKey`: pool, model and shape. Nodes are
+requested per key; `sizing` computes how many. Pure.
 """
 
 from collections.abc import Iterable
@@ -22,19 +22,20 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class WaitingWorker:
-    """One waiting worker. `constraints` is a digest of where it may run and what it tolerates; `shape` is
-    what the packing kernel is asked; `system` gives it its devices, we do where there is none."""
+    """One pending worker. `constraints` is a digest of where it may run and what it tolerates; `shape` is its
+    shape for the packing kernel; `system` allocates its devices, Karpool does if there is none.
+    """
 
     request: GpuRequest
     created: float
     constraints: str = ""
     shape: PodShape = field(default_factory=PodShape)
     system: GpuSystem | None = None
-    enforcer: GpuSystem | None = None  # of our own pods: who would make its share real
-    unenforced: str = ""  # why nobody would
-    containers: tuple[int, int] = (0, 1)  # which one asks for devices, of how many
-    models: tuple[str, ...] = ()  # parts of names of which one must be the device's; none: any
-    demand: DeviceDemand = field(init=False, compare=False, repr=False)  # it is asked for all the time
+    enforcer: GpuSystem | None = None  # for our own pods: the system that would enforce its share
+    unenforced: str = ""  # why no system would
+    containers: tuple[int, int] = (0, 1)  # which container requests devices, of how many
+    models: tuple[str, ...] = ()  # parts of model names, one of which must match; empty: any
+    demand: DeviceDemand = field(init=False, compare=False, repr=False)  # cached, because it is read often
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "demand", self.request.demand)
@@ -49,12 +50,12 @@ class WaitingWorker:
 
     @property
     def gang(self) -> str:
-        """The group it starts with; a pod alone is its own group."""
+        """The group that it starts with; a single pod is its own group."""
         return self.request.gang.group if self.request.gang else f"uid/{self.uid}"
 
     @property
     def rank(self) -> tuple[int, float, str]:
-        """Who is served first: higher priority, then who has waited longer."""
+        """The order of service: higher priority first, then longer waiting time."""
         return (-self.request.priority, self.created, self.uid)
 
 
@@ -79,12 +80,12 @@ def key_of(item: WaitingWorker) -> DemandKey:
 
 @dataclass(frozen=True, slots=True)
 class ScaleUpCandidate:
-    """One candidate of a ladder, with what it would bring."""
+    """One candidate of a ladder, with its yield."""
 
     candidate: NodeCandidate
     brings: NodeYield
     drivers: DraState | None = field(default=None, compare=False)  # what drivers would publish there
-    key: str = field(init=False)  # of the candidate; it is asked for all the time
+    key: str = field(init=False)  # of the candidate; cached, because it is read often
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.candidate.key)
@@ -95,7 +96,7 @@ class ScaleUpCandidate:
 
 @dataclass(frozen=True, slots=True)
 class GpuDemand:
-    """All that waits under one key, and what could help it, in the order in which to try."""
+    """All pending items under one key, and the candidates in the order to try."""
 
     key: DemandKey
     items: tuple[WaitingWorker, ...]
@@ -110,7 +111,7 @@ class GpuDemand:
 
 
 def by_key(items: Iterable[WaitingWorker]) -> dict[DemandKey, tuple[WaitingWorker, ...]]:
-    """Grouped, each group in the order in which it is served."""
+    """Group the items; each group is in the order of service."""
     groups: dict[DemandKey, list[WaitingWorker]] = {}
     for item in sorted(items, key=lambda worker: worker.rank):
         groups.setdefault(key_of(item), []).append(item)
@@ -118,7 +119,7 @@ def by_key(items: Iterable[WaitingWorker]) -> dict[DemandKey, tuple[WaitingWorke
 
 
 def size(item: WaitingWorker) -> tuple[int, int, int]:
-    """Big ones first: devices per pod, then video memory, then compute."""
+    """Sort key, largest first: devices per pod, then video memory, then compute."""
     share = item.request.request
     return (
         item.request.count,

@@ -1,8 +1,8 @@
-"""Could it ever fit? On a full-size node of what may be launched, and within quota.
+"""Checks whether a request could ever fit on a new node, and within quota.
 
-Scaling up for a request that no new node could serve buys a node for nothing. So each rung of a ladder is
-turned into idle devices, and the packing kernel says whether they take the request; rungs that do not are
-left out, and when none is left the refusal is the answer. Pure.
+A scale-up for a request that no new node could serve launches a node in vain. So each candidate of a ladder
+is turned into idle devices, and the packing kernel decides whether they fit the request. Candidates that do
+not are left out; if none is left, the refusal is the answer. Pure.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -28,10 +28,10 @@ def feasible(
     policy: str = STATIC,
     answers: Answers | None = None,
 ) -> tuple[ScaleUpCandidate, ...] | NoDevice:
-    """The rungs that could serve this item, in order; or why none can.
+    """The candidates that could serve this item, in order; or why none can.
 
-    Where the node affinity leads is the ladder's business; it is not asked again here.
-    `answers` remembers, for a caller that asks the same every few seconds.
+    The ladder has already applied node affinity. `answers` is a cache for callers that ask the same every few
+    seconds.
     """
     request = replace(item.request, uid="", namespace="", name="", workload="", priority=0)
     request = replace(request, node_terms=None, preferred=(), gang=None)
@@ -66,7 +66,7 @@ def _refused(request: GpuRequest, brings: NodeYield, policy: str) -> NoDevice | 
             DeviceReason.NO_GPU_AFTER_FILTER,
             f"a new node's GPUs have no isolation policy of their own, and {policy} is in force",
         )
-    # A new node belongs to whichever pool launched it.
+    # A new node belongs to the pool that launched it.
     table, demand = _idle_devices(brings), replace(request.demand, pool="")
     if table is not None and table.room(demand, 1)[0] > 0:
         return None
@@ -81,7 +81,7 @@ def _refused(request: GpuRequest, brings: NodeYield, policy: str) -> NoDevice | 
 
 @lru_cache(maxsize=1024)
 def _idle_devices(brings: NodeYield) -> DeviceTable | None:
-    """What a node of this yield would register."""
+    """The devices that a node of this yield would register."""
     capacity = DeviceAmount(brings.tflops_milli, brings.vram_bytes)
     return new_devices(
         DeviceKinds(),

@@ -1,9 +1,9 @@
-"""In which order to put items into fresh nodes, so that few nodes are needed.
+"""Orders items for new nodes, so that few nodes are needed.
 
-First fit depends on its order. Biggest first is good; better where sizes do not divide a
-device is to fill one device after the other as full as it gets (minimum bin slack), and to
-repeat a filling while there are items for it. Both orders are tried on fresh devices, and
-the one that needs fewer wins. Pure; work is bounded by the number of different sizes.
+The result of first fit depends on the order. Largest first is good. If sizes do not divide a device evenly,
+it is better to fill one device after the other as much as possible (minimum bin slack), and to repeat a
+filling while there are items for it. Both orders are tried on empty devices, and the one that needs fewer
+wins. Pure; the number of different sizes bounds the work.
 """
 
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ from karpool.model.devices.isolation import PARTITIONED, SHARED
 from karpool.model.devices.node_devices import NodeYield
 from karpool.model.devices.systems import GpuSystem
 
-_LOOKS_MAX = 5000  # at combinations, for one filling
+_LOOKS_MAX = 5000  # combinations tried for one filling
 
 
 @dataclass
 class _Kind:
-    """Equal items: what each takes of a device, and those that are left."""
+    """Equal items: the amount of each on a device, and the remaining items."""
 
     cost: DeviceAmount
     items: list[WaitingWorker]
 
 
 def best_order(items: Sequence[WaitingWorker], brings: NodeYield) -> list[WaitingWorker]:
-    """The same items; `items` come biggest first."""
+    """The items in the better order; `items` come largest first."""
     biggest_first = list(items)
     if (
         len(biggest_first) < 2
@@ -48,7 +48,7 @@ def _nodes(items: Sequence[WaitingWorker], brings: NodeYield) -> int:
 
 
 def _filled(items: Sequence[WaitingWorker], device: DeviceAmount) -> list[WaitingWorker]:
-    """What needs several or whole devices first; then device by device."""
+    """Items that need several or whole devices first; then device by device."""
     order = [item for item in items if not _is_share(item)]
     kinds = _kinds([item for item in items if _is_share(item)], device)
     scarce = _scarce(kinds, device)
@@ -76,7 +76,7 @@ def _kinds(items: Sequence[WaitingWorker], device: DeviceAmount) -> list[_Kind]:
 
 
 class _Scarce:
-    """Measures an amount in whichever of compute and memory runs out first."""
+    """Measures an amount by compute or memory, whichever runs out first."""
 
     def __init__(self, by_memory: bool) -> None:
         self._by_memory = by_memory
@@ -92,13 +92,13 @@ def _scarce(kinds: Sequence[_Kind], device: DeviceAmount) -> _Scarce:
 
 
 def _fullest(kinds: Sequence[_Kind], device: DeviceAmount, scarce: _Scarce) -> list[int]:
-    """How many of each kind fill a device best, with one of the biggest among them."""
+    """How many of each kind fill a device best, including at least one of the largest."""
     best: list[int] = [1, *([0] * (len(kinds) - 1))]
     most = scarce(kinds[0].cost)
     looks = 0
 
     def look(at: int, counts: list[int], left: DeviceAmount, used: int) -> bool:
-        """True when nothing better can be found, or looking must end."""
+        """True if no better filling exists, or the search must end."""
         nonlocal best, most, looks
         looks += 1
         if used > most:
@@ -121,7 +121,7 @@ def _fullest(kinds: Sequence[_Kind], device: DeviceAmount, scarce: _Scarce) -> l
 
 
 def _times(left: DeviceAmount, cost: DeviceAmount) -> int:
-    """How often an amount fits; one that takes nothing fits a few times."""
+    """How often an amount fits; an amount of zero fits a few times."""
     fits = []
     if cost.vram_bytes:
         fits.append(left.vram_bytes // cost.vram_bytes)

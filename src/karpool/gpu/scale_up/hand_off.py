@@ -1,9 +1,8 @@
-"""Ready devices become allocations: reserve, remove the placeholder, wait until it is gone, commit once.
+"""Turns ready devices into allocations: reserve, remove the placeholder, wait until it is gone, commit once.
 
-Between reserving and committing nobody else can take the devices, and nothing is
-committed while a smart pod still occupies them. What is lost on the way (a hold, the
-process, a worker) leads back to Ready; what was written before a commit makes sure that
-one readiness is tried once. Gangs move together. Pure.
+Between reserve and commit no other request can take the devices, and nothing is committed while a smart pod
+still occupies them. If a hold, the process or a worker is lost on the way, the unit returns to Ready. The
+record is written before a commit, so that each readiness is tried once. Gangs move together. Pure.
 """
 
 from dataclasses import replace
@@ -25,7 +24,7 @@ from karpool.packing.tables.node_table import NodeRow, table_of
 
 
 def hand_off(step: StepState, name: str) -> None:
-    """Everything from Ready on, for one record."""
+    """Handle one record from Ready on."""
     if step.records[name].key.system:
         leave_to_system(step, name)
         return
@@ -37,7 +36,7 @@ def hand_off(step: StepState, name: str) -> None:
 
 
 def _without_the_gone(step: StepState, name: str, unit: ScaleUpUnit) -> None:
-    """Workers that are bound, deleted or committed need nothing more."""
+    """Drop workers that are bound, deleted or committed."""
     gone = tuple(uid for uid in unit.held if uid not in step.items)
     if not gone:
         return
@@ -62,7 +61,7 @@ def _clear_the_way(step: StepState, name: str, unit: ScaleUpUnit) -> None:
     pod = step.pod(step.records[name], unit)
     since = pod.deleting_since if pod is not None else None
     if since is not None and step.now - since >= step.settings.hold:
-        step.fail_unit(name, unit, LaunchReason.TIMEOUT)  # the pod does not go; nobody needs to wait for it
+        step.fail_unit(name, unit, LaunchReason.TIMEOUT)  # the smart pod was not deleted in time
         return
     if not unit.held or any(_is_lost(step, uid) for uid in unit.held):
         _back_to_ready(step, name, unit)
@@ -78,7 +77,7 @@ def _is_lost(step: StepState, uid: str) -> bool:
 
 
 def _back_to_ready(step: StepState, name: str, unit: ScaleUpUnit) -> None:
-    """And with it every unit that holds members of the same gangs: they move together."""
+    """Return the unit to Ready, with every unit that holds members of the same gangs."""
     for partner in _partners(step, step.records[name], unit):
         step.release(partner.held)
         step.put_unit(name, replace(partner, stage=ScaleUpState.READY, since=step.now, held=()))
@@ -103,7 +102,7 @@ def _gangs(step: StepState, unit: ScaleUpUnit) -> set[str]:
 
 
 def _is_clear(step: StepState, name: str, unit: ScaleUpUnit) -> bool:
-    """No smart pod on the devices of this unit, nor on those of units that its gangs are on."""
+    """Whether no smart pod is on the devices of this unit and of the units of its gangs."""
     record = step.records[name]
     if not unit.held:
         return False
@@ -116,7 +115,7 @@ def _is_clear(step: StepState, name: str, unit: ScaleUpUnit) -> bool:
 
 
 def _is_occupied(step: StepState, unit: ScaleUpUnit) -> bool:
-    """The mark of whoever used a device is cleared some time after that is gone."""
+    """Whether a held device is still marked as used: the mark is cleared some time after its user is gone."""
     node = step.world.nodes.get(unit.node)
     held_devices = {device for uid in unit.held if uid in step.holds for device in step.holds[uid].devices}
     return node is None or any(device.name in held_devices and not device.is_ours for device in node.devices)
@@ -140,7 +139,7 @@ def _retry(step: StepState, name: str, unit: ScaleUpUnit) -> None:
     for uid in untried:
         step.commits.append(CommitHold(step.items[uid], name, epochs[uid]))
     if not untried:
-        step.release(open_)  # tried and refused: they wait again
+        step.release(open_)  # tried and refused: they are pending again
         step.put_unit(name, replace(unit, stage=ScaleUpState.COMPLETED, since=step.now, held=()))
 
 
@@ -165,7 +164,9 @@ def _reserve(step: StepState, name: str) -> None:
 
 
 def _fill(step: StepState, name: str, packing: BinPacking) -> list[WaitingWorker]:
-    """Own demand first, then whatever else fits; returns own demand that found no place."""
+    """Serve the record's own demand first, then anything else that fits; return its own demand without a
+    place.
+    """
     held = step.held_anywhere()
     own = {item.uid for item in step.waiting(name)} - held
     everybody = [
@@ -196,7 +197,7 @@ def _bin(step: StepState, record: ScaleUpRecord, unit: ScaleUpUnit) -> NodeBin:
         if not device.isolation_conflict
     ]
     locks = {device.name: device.active_isolation_mode for device in devices}
-    # What its own smart pod takes of the node is given back with it.
+    # The capacity of the unit's own smart pod becomes free with it.
     cpu = node.cpu_milli + (unit.cpu_milli if pod is not None and pod.node else 0)
     memory = node.memory_bytes + (unit.memory_bytes if pod is not None and pod.node else 0)
 
@@ -228,7 +229,9 @@ def _place_holds(step: StepState, name: str, unit: ScaleUpUnit, bin_: NodeBin) -
 def _unused(
     step: StepState, name: str, unit: ScaleUpUnit, bin_: NodeBin, left: list[WaitingWorker], *, since: float
 ) -> None:
-    """A node that came for nobody: too late, the wrong one, or waiting for the rest of a gang."""
+    """End or keep a node that serves no item: it is too late, the wrong one, or waits for the rest
+    of a gang.
+    """
     servable = [item for item in left if _could_serve(bin_, item)]
     gangs = {item.request.gang for item in servable if item.request.gang is not None}
     if not left:
@@ -236,17 +239,17 @@ def _unused(
     elif not servable:
         step.fail_unit(name, unit, LaunchReason.WRONG_NODE)
     elif not gangs:
-        step.fail_unit(name, unit, LaunchReason.INTERRUPTED)  # its room was taken meanwhile
+        step.fail_unit(name, unit, LaunchReason.INTERRUPTED)  # its capacity was taken meanwhile
     elif all(_has_timed_out(gang, since, step.now) for gang in gangs):
         step.fail_unit(
             name, unit, LaunchReason.TIMEOUT
-        )  # others may have the node; the gang tries again later
+        )  # others may use the node; the gang tries again later
     else:
         step.wake.extend(since + gang.timeout_seconds for gang in gangs if gang.timeout_seconds)
 
 
 def _has_timed_out(gang: Gang, since: float, now: float) -> bool:
-    """Whether members with a node have waited too long for the others; without a timeout they never have."""
+    """Whether members with a node have waited too long for the others; never without a timeout."""
     return bool(gang.timeout_seconds) and now - since >= gang.timeout_seconds
 
 

@@ -1,8 +1,8 @@
-"""What a step looks at, and what it decides: plain values, so that a step can be repeated and compared.
+"""Input and result of a step: plain values, so that a step can be repeated and compared.
 
-`ScaleUpInput` is the cluster at one moment, as seen: it may be stale, and a step on a stale
-world must do no harm. `ScaleUpPlan` is what to write and to do, in order: records first, then
-holds, smart pods, commits. Nothing here acts.
+`ScaleUpInput` is the cluster as observed at one moment: it may be stale, and a step on stale input must do no
+harm. `ScaleUpPlan` is what to write and do, in order: records first, then holds, smart pods, commits. Nothing
+here acts.
 """
 
 from collections.abc import Mapping
@@ -21,26 +21,26 @@ from karpool.provisioning.placeholders.placeholder import Placeholder
 
 @dataclass(frozen=True, slots=True)
 class GpuNodeView:
-    """`going`: deleted, disrupted or interrupted; nothing new belongs there."""
+    """`going`: deleted, disrupted or interrupted; nothing new is placed there."""
 
     name: str
     ready: bool = False
     going: bool = False
-    devices: tuple[Device, ...] = ()  # `available` is what holds and allocations leave
+    devices: tuple[Device, ...] = ()  # `available` is net of holds and allocations
     cpu_milli: int = 0  # free
     memory_bytes: int = 0
     taints: tuple[Taint, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    shown: Mapping[str, int] = field(default_factory=dict, hash=False)  # devices, as each system shows them
+    shown: Mapping[str, int] = field(default_factory=dict, hash=False)  # number of devices by system
 
     def handed_out(self, key: DemandKey) -> int:
-        """Devices that the system of this demand has on the node."""
+        """The number of devices that the system of this demand has on the node."""
         return self.shown.get(key.template if key.system == GpuSystem.MIG else key.system, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceHold:
-    """A reservation of the allocator for an item that waits."""
+    """A reservation of the allocator for a pending item."""
 
     uid: str
     node: str
@@ -52,8 +52,8 @@ class DeviceHold:
 class ScaleUpInput:
     """`attempted` are commits that this process has tried: (pod uid, record uid, readiness epoch).
 
-    `refused` are smart pods that the API server would not have: (record, epoch, index) -> why.
-    `deletes` are when each smart pod (uid) was last asked to go, and how often.
+    `refused` are smart pods that the API server refused: (record, epoch, index) -> why. `deletes` are the
+    last deletion attempt of each smart pod (uid), and their number.
     """
 
     now: float
@@ -67,13 +67,13 @@ class ScaleUpInput:
     attempted: frozenset[tuple[str, str, int]] = frozenset()
     refused: Mapping[tuple[str, int, int], str] = field(default_factory=dict)
     deletes: Mapping[str, tuple[float, int]] = field(default_factory=dict)
-    resting: Mapping[str, float] = field(default_factory=dict)  # candidates out of stock, until when
-    gangs_running: Mapping[str, int] = field(default_factory=dict)  # members allocated, by group
+    resting: Mapping[str, float] = field(default_factory=dict)  # candidates that are out of stock, until when
+    gangs_running: Mapping[str, int] = field(default_factory=dict)  # number of allocated members, by group
 
 
 @dataclass(frozen=True, slots=True)
 class CreatePlaceholder:
-    """Make the smart pod of this unit. The record that intends it is already stored."""
+    """Create the smart pod of this unit. Its record is already stored."""
 
     record: str
     epoch: int
@@ -97,14 +97,14 @@ class HoldDevices:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHold:
-    """Give a hold back."""
+    """Release a hold."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommitHold:
-    """Turn the hold into an allocation, once, and let the pod go there."""
+    """Turn the hold into an allocation, once, and bind the pod."""
 
     item: WaitingWorker
     record: str
@@ -112,7 +112,7 @@ class CommitHold:
 
 
 class WaitReason(StrEnum):
-    """What a waiting worker is told; reasons of its condition."""
+    """The reason in a pending worker's condition."""
 
     SCHEDULED = "Scheduled"
     WAITING = "WaitingForCapacity"
@@ -139,8 +139,9 @@ class WaitExplanation:
 
 @dataclass(frozen=True, slots=True)
 class ScaleUpPlan:
-    """`store` are records to write (new where `uid` is empty); actions of a record that could not
-    be stored are not done. `wake_at` is when to look again though nothing happens."""
+    """`store` are records to write (new if `uid` is empty); actions of a record that could not be stored are
+    skipped. `wake_at` is the time of the next step if nothing changes.
+    """
 
     store: tuple[ScaleUpRecord, ...] = ()
     remove: tuple[ScaleUpRecord, ...] = ()

@@ -1,8 +1,8 @@
-"""Ready nodes of pods that another scheduler serves: step aside, and see whether it took them.
+"""Ready nodes for pods of another scheduler: remove the smart pod, and check whether the pods are bound.
 
-Nothing is reserved, committed or bound. When the system shows its devices the smart pod goes, and the items
-that the node came for are watched until they are bound or gone. A node of which none was bound in time was
-the wrong one: another candidate is tried. Pure.
+Nothing is reserved, committed or bound. When the system shows its devices the smart pod is deleted, and the
+items of the node are watched until they are bound or gone. If none is bound in time, the node was the wrong
+one and another candidate is tried. Pure.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from karpool.model.devices.node_devices import NodeYield
 
 
 def leave_to_system(step: StepState, name: str) -> None:
-    """Everything from Ready on, for one record of another system's pods."""
+    """Handle one record of another system's pods from Ready on."""
     for unit in step.records[name].active_units:
         if unit.stage is ScaleUpState.READY:
             _step_aside(step, name, unit)
@@ -25,7 +25,7 @@ def leave_to_system(step: StepState, name: str) -> None:
 
 
 def coming_bin(step: StepState, record: ScaleUpRecord, unit: ScaleUpUnit) -> NodeBin:
-    """The whole node that a unit stands for: its smart pod keeps nobody from any of the devices."""
+    """The whole node of a unit: its smart pod does not occupy any device."""
     demand = step.demand(record.name)
     rung = demand.rung(unit.candidate) if demand is not None else None
     brings = (
@@ -75,7 +75,7 @@ def _watch(step: StepState, name: str, unit: ScaleUpUnit) -> None:
     elif step.now < ends:
         step.wake.append(ends)
     elif len(waiting) < len(unit.held):
-        _complete(step, name, unit)  # the others wait again
+        _complete(step, name, unit)  # the others are pending again
     else:
         step.fail_unit(name, unit, LaunchReason.WRONG_NODE)
 

@@ -1,9 +1,9 @@
-"""How much to ask for: waiting items first-fit onto devices that are there, on their way, or fresh.
+"""Packs pending items first-fit onto existing, coming or new devices.
 
-A `NodeBin` is one node: rooms (devices) with what is left of each, and the node's CPU and
-memory. Devices of one item are on one node; items of one gang are placed all or none.
-Items go biggest first, so nodes exceed the optimum by little; equal items never look
-twice at a bin that refused one of them. Pure; the same input gives the same answer.
+A `NodeBin` is one node: rooms (devices) with their free amounts, and the node's CPU and memory. Devices of
+one item are on one node; items of one gang are placed all or none. Items go largest first, so nodes exceed
+the optimum by little; equal items skip the bins that refused one of them. Pure; the same input gives the same
+answer.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -46,7 +46,7 @@ class DeviceRoom:
         return self.free.covers(self.cost(item))
 
     def cost(self, item: WaitingWorker) -> DeviceAmount:
-        """Those that do not say how much they take are supposed to take all of it."""
+        """The amounts of the item; an item without amounts takes the whole device."""
         taken = self.kind.taken_by(item.demand)
         return self.kind.capacity if taken.is_zero else taken
 
@@ -60,14 +60,14 @@ class DeviceRoom:
 
 
 Serves = Callable[[WaitingWorker, DeviceRoom], bool]
-_NO_ROOM = DeviceRoom("", DeviceKind(), NOTHING)  # claims name no device
+_NO_ROOM = DeviceRoom("", DeviceKind(), NOTHING)  # claims do not name a device
 
 
 @dataclass(slots=True)
 class GpuPlacement:
     item: WaitingWorker
     rooms: tuple[DeviceRoom, ...]
-    before: tuple[DeviceRoom, ...]  # as they were
+    before: tuple[DeviceRoom, ...]  # before the change
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class NodeBin:
     links: Links = field(default_factory=dict)
     drivers: list[DraState] = field(
         default_factory=list
-    )  # what drivers have left, after each pod with claims
+    )  # the free devices of drivers, after each pod with claims
 
     def put(self, item: WaitingWorker) -> bool:
         request = item.request
@@ -109,7 +109,7 @@ class NodeBin:
         return True
 
     def _put_claims(self, item: WaitingWorker) -> bool:
-        """As the scheduler would allocate the claims of this pod, after those of the pods before it."""
+        """Allocate the claims of this pod as the scheduler would, after those of earlier pods."""
         if not self.drivers or not self.serves(item, _NO_ROOM):
             return False
         state = self.drivers[-1]
@@ -140,7 +140,9 @@ class NodeBin:
 
     @property
     def used_rooms(self) -> int:
-        """Devices that something is on; one for each pod with claims, whose devices the driver chooses."""
+        """The number of used devices; one for each pod with claims, because the driver chooses its
+        devices.
+        """
         by_claims = sum(placement.item.system is GpuSystem.DRA for placement in self.placed)
         return sum(not room.untouched for room in self.rooms) + by_claims
 
@@ -165,18 +167,18 @@ def fresh_bin(
 
 
 def named_claims(item: WaitingWorker) -> frozenset[tuple[str, str]]:
-    """Claims that exist under their own name: all the pods that use one go where its devices are."""
+    """Claims with their own name: all pods that use one must go where its devices are."""
     shape = item.shape
     claims = shape.resource_claims if item.system is GpuSystem.DRA else ()
     return frozenset((shape.namespace, reference.claim) for reference in claims if reference.claim)
 
 
 class BinPacking:
-    """Bins that fill up; fresh ones are opened by the caller."""
+    """Bins that fill up; the caller opens new ones."""
 
     def __init__(self, bins: Iterable[NodeBin] = ()) -> None:
         self.bins = list(bins)
-        self._start: dict[Signature, int] = {}  # equal items: bins before this one refused
+        self._start: dict[Signature, int] = {}  # equal items: bins before this index refused
 
     def put(self, item: WaitingWorker) -> NodeBin | None:
         if (home := self._home_of_claims(item)) is not None:
@@ -190,7 +192,7 @@ class BinPacking:
         return None
 
     def _home_of_claims(self, item: WaitingWorker) -> NodeBin | None:
-        """Where a claim that the item shares with others has been placed: the devices are there."""
+        """The bin of a shared claim that is already placed."""
         names = named_claims(item)
         if not names:
             return None
@@ -200,7 +202,7 @@ class BinPacking:
     def put_all(
         self, items: Sequence[WaitingWorker], fresh: Callable[[WaitingWorker], NodeBin | None] | None = None
     ) -> bool:
-        """All of a gang, or none; `fresh` opens a node where nothing else is left."""
+        """Place all items of a gang, or none; `fresh` opens a new node if no bin fits."""
         opened = len(self.bins)
         starts = dict(self._start) if len(items) > 1 else self._start
         used: list[NodeBin] = []
@@ -222,7 +224,7 @@ class BinPacking:
 
 
 def groups(items: Iterable[WaitingWorker]) -> list[list[WaitingWorker]]:
-    """Gangs together, pods alone by themselves; big ones first, then in the order of service."""
+    """Gangs together, other pods alone; the largest first, then in the order of service."""
     gangs: dict[str, list[WaitingWorker]] = {}
     for item in items:
         gangs.setdefault(item.gang, []).append(item)
@@ -230,7 +232,7 @@ def groups(items: Iterable[WaitingWorker]) -> list[list[WaitingWorker]]:
 
 
 def by_service(items: Iterable[WaitingWorker]) -> list[list[WaitingWorker]]:
-    """The same groups, in the order in which they are served: priority, then age."""
+    """The same groups in the order of service: priority, then age."""
     return sorted(groups(items), key=lambda group: min(item.rank for item in group))
 
 
@@ -259,6 +261,6 @@ def signature(item: WaitingWorker) -> Signature:
 
 
 def _of_drivers(shape: PodShape) -> tuple[object, ...]:
-    """What a pod asks of drivers, by claims or as resources that a class offers."""
+    """A pod's requests to drivers, by claims or by resources that a class offers."""
     extended = tuple(entry for entry in shape.requests if is_extended(entry[0]))
     return shape.namespace, shape.resource_claims, extended, shape.extended_asks

@@ -1,8 +1,8 @@
-"""How patient a scale-up is, stage by stage."""
+"""The timeouts and limits of a scale-up, by stage."""
 
 from dataclasses import dataclass
 
-IN_FLIGHT_DEFAULT = 15  # as TensorFusion has it
+IN_FLIGHT_DEFAULT = 15  # TensorFusion's default
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class ScaleUpSettings:
     delete_retry_limit: float = 60.0
     maximum_age: float = 2400.0
     orphan_grace: float = 120.0
-    rejected_wait: float = 300.0  # before a hopeless request is looked at afresh
+    rejected_wait: float = 300.0  # before a rejected request is tried again
     max_in_flight: int = IN_FLIGHT_DEFAULT  # nodes; 0 or less: the default
-    max_units: int = 1000  # of one attempt
+    max_units: int = 1000  # per attempt
 
     @property
     def in_flight_cap(self) -> int:

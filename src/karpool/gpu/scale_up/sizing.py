@@ -1,9 +1,8 @@
-"""How many nodes each record should have under way: no more than what waits can fill.
+"""Computes how many nodes each record should have in flight: no more than the pending items can fill.
 
-What waits is packed into the units that are coming, each key into its own first, then
-into anybody's; only what is left over opens fresh nodes, biggest items first and shared
-between keys, within the cap on nodes in flight. Units that nobody needs any more end
-while they are still only pods. Pure.
+Pending items are packed into the coming units, each key into its own first, then into any. The rest opens new
+nodes, largest items first and shared between keys, within the limit of nodes in flight. Units that are not
+needed end while they are still only smart pods. Pure.
 """
 
 from dataclasses import replace
@@ -24,7 +23,7 @@ from karpool.provisioning.candidates.attempts import (
     next_candidate,
 )
 
-# Nodes that are ready and wait for the rest of a gang must not keep it from coming.
+# Ready nodes that wait for the rest of a gang must not block its other nodes.
 _GROWS = ATTEMPTING - {ScaleUpState.HANDING_OFF, ScaleUpState.RETRYING}
 _WITHOUT_A_NODE = frozenset((ScaleUpState.CREATING, ScaleUpState.PENDING, ScaleUpState.LAUNCHING))
 
@@ -48,7 +47,7 @@ class _Balance:
         self.fresh: dict[str, tuple[str, ScaleUpCandidate]] = {}  # bin -> record and rung
         self.packing = BinPacking()
         self.opened: list[NodeBin] = []
-        self.rungs: dict[str, ScaleUpCandidate | None] = {}  # record -> what it may start now
+        self.rungs: dict[str, ScaleUpCandidate | None] = {}  # record -> the candidate that it may start now
         self.littered = {pod.request for pod in step.world.placeholders if pod.deleting_since is None}
         self.in_flight = sum(len(record.units_in_flight) for record in step.records.values())
         self.ladders = {
@@ -80,10 +79,10 @@ class _Balance:
         return bin_
 
     def into_own(self) -> list[WaitingWorker]:
-        """Items for which the units of their own record have no room.
+        """Items that do not fit into the units of their own record.
 
-        Members of a gang count one by one: with a low cap their nodes come one after the other, and
-        wait for each other when they are ready.
+        Members of a gang count one by one: with a low limit their nodes come one after the other, and wait
+        for each other when they are ready.
         """
         step, held = self.step, self.step.held_anywhere()
         packings = {name: BinPacking(bins) for name, bins in self.coming.items()}
@@ -98,7 +97,7 @@ class _Balance:
     def into_any(self, left: list[WaitingWorker]) -> None:
         packing = self.packing = BinPacking(bin_ for bins in self.coming.values() for bin_ in bins)
         order = {name: record.attempt_started for name, record in self.step.records.items()}
-        # Who waited longest for an attempt comes first; among those that never had one, the biggest.
+        # The longest wait for an attempt comes first; among records without an attempt, the largest.
         left.sort(key=lambda item: order.get(self.names[item.uid], 0.0))
         for _, turn in groupby(left, key=lambda item: order.get(self.names[item.uid], 0.0)):
             for item in self._ordered([worker for worker in turn if packing.put(worker) is None]):
@@ -111,7 +110,7 @@ class _Balance:
         self.opened = [bin_ for bin_ in packing.bins if bin_.name in self.fresh]
 
     def _ordered(self, items: list[WaitingWorker]) -> list[WaitingWorker]:
-        """For each candidate that is to be launched, the order that needs the fewest nodes of it."""
+        """For each candidate to launch, the order that needs the fewest nodes of it."""
         by_rung: dict[str, tuple[ScaleUpCandidate | None, list[WaitingWorker]]] = {}
         for item in items:
             rung = self._rung(self.names[item.uid])
@@ -123,7 +122,7 @@ class _Balance:
         ]
 
     def _open(self, item: WaitingWorker) -> NodeBin | None:
-        """A fresh node for this item, if its record may start one now."""
+        """A new node for this item, if its record may start one now."""
         name = self.names[item.uid]
         rung = self._rung(name)
         settings = self.step.settings
@@ -164,7 +163,7 @@ class _Balance:
             step.wake.append(due)
             return None
         if record.state not in _GROWS and name in self.littered:
-            return None  # smart pods of an earlier attempt are to go first
+            return None  # smart pods of an earlier attempt must be gone first
         return self._chosen(record)
 
     def _chosen(self, record: ScaleUpRecord) -> ScaleUpCandidate | None:
@@ -205,7 +204,7 @@ class _Balance:
             self.step.records[name] = replace(record, units=(*record.units, unit))
 
     def _begin(self, record: ScaleUpRecord) -> ScaleUpRecord:
-        """A new attempt. Its epoch is above that of any smart pod that may still be around."""
+        """Start a new attempt. Its epoch is above that of any smart pod that may still exist."""
         pods = (pod.epoch for pod in self.step.world.placeholders if pod.request == record.name)
         return replace(
             record,
@@ -220,7 +219,9 @@ class _Balance:
         )
 
     def end_surplus(self) -> None:
-        """Only pods that are not bound; a node that was bought is used or left to its autoscaler."""
+        """End surplus units whose smart pod is not bound; a launched node is used or left to its
+        autoscaler.
+        """
         for bins in self.coming.values():
             for bin_ in reversed(bins):
                 name, unit = self.units[bin_.name]

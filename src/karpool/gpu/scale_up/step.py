@@ -1,10 +1,9 @@
-"""One step of all scale-ups: from what is seen to what is written and done. Pure and level-triggered.
+"""One step of all scale-ups: from an observation to writes and actions. Pure and level-triggered.
 
-`step(world, settings)` may be called at any time and as often as anybody likes; called
-twice on the same world it gives the same plan. Nothing in it depends on which event woke
-it, or on what an earlier call intended, except through the records. The order: what the
-cluster shows about each unit, hand over what is ready, balance what is asked for, settle
-each record's state, tidy up.
+`step(world, settings)` may be called at any time and any number of times; the same input gives the same plan.
+It does not depend on the event that caused it, nor on earlier calls, except through the records. The order:
+update each unit from the cluster, hand over what is ready, size the requests, settle each record's state,
+clean up.
 """
 
 from dataclasses import replace
@@ -42,7 +41,7 @@ def plan_step(world: ScaleUpInput, settings: ScaleUpSettings) -> ScaleUpPlan:
 
 
 def _look(deciding: StepState, name: str) -> None:
-    """Each unit as far as the cluster shows it; for nobody, if nobody waits."""
+    """Advance each unit as far as the cluster shows; units without demand may end."""
     if not deciding.waiting(name):
         _nobody_waits(deciding, name)
     for unit in deciding.records[name].active_units:
@@ -65,12 +64,14 @@ def _look(deciding: StepState, name: str) -> None:
 
 
 def _nobody_waits(deciding: StepState, name: str) -> None:
-    """Units that serve others' items go on; balancing ends the rest. Without any demand all end."""
+    """Without any demand end all units. Otherwise units that serve other records' items continue, and sizing
+    ends the rest.
+    """
     if deciding.items:
         return
     record = deciding.records[name]
     for unit in record.active_units:
-        if record.key.system and unit.node:  # whose pods were bound as soon as the node was there
+        if record.key.system and unit.node:  # its pods were bound as soon as the node was ready
             deciding.put_unit(name, replace(unit, stage=ScaleUpState.COMPLETED, since=deciding.now))
         elif unit.stage not in _BACK:
             deciding.end_unit(name, unit)
@@ -130,7 +131,9 @@ def _state(
 
 
 def _furthest_behind(record: ScaleUpRecord, before: ScaleUpRecord | None) -> ScaleUpState:
-    """Within an attempt it never goes back, except to Ready when a hand-off lost its holds."""
+    """The state of the least advanced unit. Within an attempt it never goes back, except to Ready after a
+    lost hold.
+    """
     state = min((unit.stage for unit in record.active_units), key=lambda stage: stage.place)
     if before is None or before.epoch != record.epoch or before.state not in ATTEMPTING:
         return state
@@ -140,7 +143,7 @@ def _furthest_behind(record: ScaleUpRecord, before: ScaleUpRecord | None) -> Sca
 
 
 def _create(deciding: StepState, name: str) -> None:
-    """Smart pods that are intended and not there. Their record is stored before they are made."""
+    """Create the missing smart pods. Their record is stored before."""
     record = deciding.records[name]
     demand = deciding.demand(name)
     for unit in record.active_units:
@@ -156,7 +159,8 @@ def _create(deciding: StepState, name: str) -> None:
 
 
 def _new_records(deciding: StepState) -> None:
-    # Smart pods of a record that is gone go with it, or as orphans; a new one begins after them.
+    # Smart pods of a deleted record are garbage collected, or deleted as orphans; a new one begins after
+    # them.
     left_over = {pod.request for pod in deciding.world.placeholders if pod.deleting_since is None}
     for name, demand in deciding.world.demand.items():
         waiting = deciding.waiting(name)
@@ -176,7 +180,7 @@ def _new_records(deciding: StepState) -> None:
 
 
 def _tidy(deciding: StepState) -> None:
-    """Smart pods that no unit needs, holds that no unit has, records that are over."""
+    """Remove smart pods and holds without a unit, and records that are over."""
     needed = {
         (record.name, record.epoch, unit.index)
         for record in deciding.records.values()
@@ -203,7 +207,7 @@ def _tidy(deciding: StepState) -> None:
 
 
 def _why(record: ScaleUpRecord, index: int, epoch: int) -> str:
-    """For the metric: few values."""
+    """The reason for the metric; a small set of values."""
     if epoch != record.epoch:
         return "old-epoch"
     unit = next((up_unit for up_unit in record.units if up_unit.index == index), None)

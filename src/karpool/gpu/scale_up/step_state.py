@@ -1,4 +1,4 @@
-"""What is being decided during one step: records as they change, and what is to be done for them."""
+"""The state of one step: the changing records, and the actions decided for them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -56,20 +56,20 @@ class StepState:
         return self.world.demand.get(name)
 
     def waiting(self, name: str) -> list[WaitingWorker]:
-        """Live items of a record's key that could start, not yet committed, in the order of service."""
+        """Pending items of a record's key that can start and are not committed, in the order of service."""
         demand = self.demand(name)
         items = () if demand is None else demand.items
         return [item for item in items if item.uid in self.items and self.is_whole(item)]
 
     def is_whole(self, item: WaitingWorker) -> bool:
-        """Whether enough of its gang is here to start it; later members follow those that run."""
+        """Whether enough members of its gang exist to start it; later members join the running ones."""
         gang = item.request.gang
         if gang is None:
             return True
         return self._gangs[item.gang] + self.world.gangs_running.get(gang.group, 0) >= gang.required_members
 
     def is_served_by(self, item: WaitingWorker, record: ScaleUpRecord, candidate: str) -> bool:
-        """Whether a node of this candidate, brought for a record, would do for an item as well."""
+        """Whether a node of this candidate, launched for the record, would also serve the item."""
         if (item.system or "") != record.key.system:
             return False
         name = key_of(item).name
@@ -89,7 +89,7 @@ class StepState:
             self.records[name] = replace(record, units=units)
 
     def fail_unit(self, name: str, unit: ScaleUpUnit, setback: LaunchReason) -> None:
-        """The unit ends; its holds go back, and its candidate is remembered for it."""
+        """End the unit, release its holds, and remember the failure of its candidate."""
         self.release(unit.held)
         self.put_unit(name, replace(unit, ended=setback, held=(), since=self.now))
         record = self.records[name]
@@ -100,13 +100,15 @@ class StepState:
             self._end_idle_siblings(name, unit.candidate)
 
     def _end_idle_siblings(self, name: str, candidate: str) -> None:
-        """Smart pods nobody reacted to would make the autoscaler try the same again behind our back."""
+        """End units whose smart pod has no reaction yet: the autoscaler would try the same offering again for
+        them.
+        """
         for unit in self.records[name].active_units:
             if unit.candidate == candidate and unit.stage in (ScaleUpState.CREATING, ScaleUpState.PENDING):
                 self.put_unit(name, replace(unit, ended=LaunchReason.STOCK_OUT, since=self.now))
 
     def end_unit(self, name: str, unit: ScaleUpUnit) -> None:
-        """The unit is not needed; nothing is learnt from it."""
+        """End a unit that is not needed, without learning from it."""
         self.release(unit.held)
         self.put_unit(name, replace(unit, ended=LaunchReason.SURPLUS, held=(), since=self.now))
 
@@ -116,9 +118,9 @@ class StepState:
                 self.drops.append(ReleaseHold(uid))
 
     def delete(self, pod: Placeholder, reason: str) -> None:
-        """Ask a smart pod to go; again only after a while, and less and less often."""
+        """Delete a smart pod; retries have an exponential back-off."""
         last, times = self.world.deletes.get(pod.uid, (None, 0))
-        if pod.deleting_since is not None:  # somebody asked before; perhaps we did, in another life
+        if pod.deleting_since is not None:  # it is being deleted already, perhaps by an earlier process
             last, times = max(last or 0.0, pod.deleting_since), max(times, 1)
         if last is not None:
             wait = min(
@@ -135,9 +137,10 @@ _NODES_KEPT = 20
 
 
 def with_setback(record: ScaleUpRecord, candidate: str, setback: LaunchReason, now: float) -> ScaleUpRecord:
-    """What is learnt from a unit that failed. The wait before the next attempt grows with each
-    failure that counts; the jitter follows from the record, so that a step can be repeated."""
-    if setback is not LaunchReason.CREATE_REFUSED:  # which says nothing about the candidate
+    """The record after a failed unit. The wait before the next attempt grows with each counted failure; the
+    jitter is derived from the record, so that a step can be repeated.
+    """
+    if setback is not LaunchReason.CREATE_REFUSED:  # that says nothing about the candidate
         memory = remember(record.memory, candidate, setback, round_number=record.round, now=now)
         spent = memory[candidate].round >= record.round and not memory[candidate].excluded
         record = replace(record, memory=memory)

@@ -1,9 +1,9 @@
-"""What a new node brings under the system that hands out its devices, in that system's own units.
+"""Computes what a new node brings under the system that allocates its devices, in that system's units.
 
-A card of HAMi, Volcano, KAI or TensorFusion is one device that pods have shares of. With MIG the device is
-the slice, with time slices it is the slice of time: how many of them a card becomes is the configuration
-of the node, told by the labels of its NodePool or by nodes of the same pool that are there. What nobody
-tells is refused with the label that would tell it. Pure.
+A card of HAMi, Volcano, KAI or TensorFusion is one device that pods share. With MIG the device is the slice,
+with time slicing the time slice. How many of them a card has is a configuration of the node, given by the
+labels of its NodePool or by existing nodes of the same pool. Without either, the pool is refused with the
+label that would tell it. Pure.
 """
 
 import re
@@ -23,28 +23,28 @@ from karpool.model.resources import GPU
 from karpool.packing.dra.driver_templates import NEW_NODE, DriverTemplates, node_to_come
 from karpool.packing.dra.pod_claims import DraNode, DraState, demand_of_shape, place_pod
 
-# HAMi and Volcano give a card to at most so many pods unless they are told otherwise (deviceSplitCount).
+# HAMi and Volcano share a card between at most this many pods by default (deviceSplitCount).
 SHARERS_DEFAULT = 10
 MIG_CONFIG = "nvidia.com/mig.config"
 REPLICAS = ("nvidia.com/gpu.replicas", "cloud.google.com/gke-max-shared-clients-per-gpu")
-_HAMI_NODES = ("gpu", "on")  # the label by which HAMi's device plugin finds its nodes
+_HAMI_NODES = ("gpu", "on")  # the label by which HAMi's device plugin selects its nodes
 _KAI_POOL = "kai.scheduler/node-pool"
-# Of these the labels that say how cards are cut tell which pools are theirs.
+# Systems whose pools are recognised by the labels that say how cards are cut.
 _CUT_BY_LABEL = (GpuSystem.MIG, GpuSystem.TIME_SLICES)
-# Where the memory of a model is not known, percentages of it still are; nothing in bytes fits so little.
+# If the memory of a model is unknown, percentages of it still work; no request in bytes fits into this.
 _HUNDRED_PERCENT = 100_000
 _REPLICAS_MAX = 128
 
 
 @dataclass(frozen=True, slots=True)
 class ShownNode:
-    """What live nodes of one pool and type show: units of resources, and how many may share a card."""
+    """What live nodes of one pool and type show: units of resources, and how many pods may share a card."""
 
     offered: Mapping[str, int] = field(default_factory=dict)
     sharers: int = 0
 
     def least(self, other: "ShownNode") -> "ShownNode":
-        """What both of them show."""
+        """The minimum of both."""
         offered = {
             name: min(units, other.offered[name])
             for name, units in self.offered.items()
@@ -55,14 +55,14 @@ class ShownNode:
 
 @dataclass
 class SystemNodes:
-    """What is known of nodes to be: live ones by pool and instance type, and what drivers publish."""
+    """Facts about future nodes: live ones by pool and instance type, and what drivers publish."""
 
     shown: Mapping[tuple[str, str], ShownNode] = field(default_factory=dict)
     templates: DriverTemplates = field(default_factory=DriverTemplates)
     drivers: DraState | None = None
 
     def brings(self, item: WaitingWorker, pool: CompiledPool, type_: InstanceType) -> NodeYield | str:
-        """In units of the item's system, or why that is not known."""
+        """The yield in units of the item's system, or why it is unknown."""
         cards = type_yield(type_, GPU)
         shown = self.shown.get((pool.name, type_.name), ShownNode())
         match item.system:
@@ -80,14 +80,15 @@ class SystemNodes:
         return _in_percent(cards)
 
     def state_on(self, pool: CompiledPool, type_: InstanceType) -> DraState | None:
-        """What claims would find on such a node, of its own devices: what several nodes share may be taken
-        by the next one, and would be counted on each."""
+        """What claims would find on such a node, on its own devices only: devices that several nodes share
+        may be taken by the next node, and would be counted on each.
+        """
         if self.drivers is None:
             return None
         return self.templates.state_on(self.drivers, node_to_come(pool, type_))
 
     def refusal(self, item: WaitingWorker, pool: CompiledPool, type_: InstanceType) -> str:
-        """Why an empty node of this pool and type would not take the item; empty where it would."""
+        """Why an empty node of this pool and type would not fit the item; empty if it would."""
         units = self.brings(item, pool, type_)
         if isinstance(units, str):
             return units
@@ -99,12 +100,12 @@ class SystemNodes:
 
 
 def _why_not(state: DraState, item: WaitingWorker) -> str:
-    """What the allocator says of the claims: a selector that does not compile, or what is missing."""
+    """The allocator's reason for the claims: a selector that does not compile, or what is missing."""
     return place_pod(state, demand_of_shape(state, item.shape), DraNode(NEW_NODE, {}, {})).outcome.reason
 
 
 def admits(item: WaitingWorker, room: DeviceRoom) -> bool:
-    """Whether the device may serve the item at all; pools of devices are chosen with the NodePool."""
+    """Whether the device may serve the item at all; the NodePool determines the pool of devices."""
     if item.system is GpuSystem.DRA:
         return True
     if item.models and not any(name.lower() in room.kind.model.lower() for name in item.models):
@@ -113,7 +114,7 @@ def admits(item: WaitingWorker, room: DeviceRoom) -> bool:
 
 
 def refused_pool(item: WaitingWorker, pool: CompiledPool, pools: Collection[CompiledPool]) -> str:
-    """Why nodes of a pool, one of these, are not for the system of this item; empty where they are."""
+    """Why nodes of a pool, one of `pools`, are not for the system of this item; empty if they are."""
     system, labels = item.system, pool.labels
     owner = labels.get(HANDED_OUT_BY, "")
     if owner:
@@ -168,7 +169,7 @@ def _mig(
 
 
 def _cut(model: GpuModel | None, name: str) -> tuple[int, int, float] | None:
-    """MiB of a slice, slices of a card, its part of the compute. A `.` may stand for the `+` of a name."""
+    """MiB of a slice, slices of a card, and its share of the compute. A `.` may replace the `+` of a name."""
     profiles = model.profiles if model is not None else ()
     for profile in profiles:
         if name in (profile.name, profile.name.replace("+", ".")) and model is not None:

@@ -1,10 +1,9 @@
-"""Who of the waiting workers is served now, whom a node would help, and whom nothing helps.
+"""Decides which pending workers are served now, which a new node would help, and which nothing helps.
 
-Everybody is first tried on the devices that are free; only what fails there for lack of
-room is demand. Devices of nodes that came for a scale-up are left to it until it is
-done. Demand counts against quota together with the demand before it, so that no node is
-bought for a pod that its quota will not admit. Reservations made here are real; the
-caller commits them or drops them. No I/O.
+Every worker is first tried on free devices; only a failure for lack of capacity is demand. Devices of nodes
+that were launched for a scale-up are left to it until it is complete. Demand counts against quota together
+with the demand before it, so that no node is launched for a pod that its quota will not admit. Reservations
+made here are real; the caller commits or drops them. No I/O.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -56,18 +55,17 @@ def triage(
     why_none: Why = lambda item: "",
     unenforced: Why = lambda item: "",
 ) -> TriageResult:
-    """`until` is when reservations for those served now lapse. Items with a hold stay demand.
+    """`until` is when the reservations of workers served now expire. Items with a hold stay demand.
 
-    `open_nodes` says which nodes take a pod; None where nobody knows more of nodes than their devices.
-    `nominated` are workers that somebody promised room on a node (by name). `why_none` says why an item has
-    no candidate at all.
+    `open_nodes` says which nodes fit a pod; None if only devices are known. `nominated` are workers with a
+    nominated node (by name). `why_none` says why an item has no candidate at all.
     """
     result = TriageResult()
     promised = _Promised(allocator, nominated or {}, now)
     serving = _Serving(allocator, open_nodes, frozenset(reserved_nodes), now, until)
     failed: list[WaitingWorker] = []
-    refused_alike: dict[object, NoDevice] = {}  # devices only get fuller here: equal pods get equal answers
-    failed.extend(item for item in items if item.system is not None)  # its own scheduler found no room
+    refused_alike: dict[object, NoDevice] = {}  # devices only fill up here: equal pods get equal answers
+    failed.extend(item for item in items if item.system is not None)  # its own scheduler found no capacity
     ours = [item for item in items if item.system is None]
     for item in ours:
         if why := unenforced(item):
@@ -93,7 +91,7 @@ def triage(
 
 
 class _Promised:
-    """Room for nominated workers, reserved while those that must leave it to them are served."""
+    """Reserves devices for nominated workers while workers that must not take them are served."""
 
     def __init__(self, allocator: Allocator, nominated: Mapping[WaitingWorker, str], now: float) -> None:
         self._allocator = allocator
@@ -119,7 +117,9 @@ class _Promised:
 
 
 def must_leave_room(current: WaitingWorker, nominated: WaitingWorker) -> bool:
-    """A pod may not take what one of higher priority, or an equal one of its gang, was promised."""
+    """Whether the nominated worker goes first: it has a higher priority, or the same and is of the
+    same gang.
+    """
     if nominated.request.priority != current.request.priority:
         return nominated.request.priority > current.request.priority
     return current.request.gang is not None and nominated.gang == current.gang
@@ -137,7 +137,7 @@ def _is_whole(group: Sequence[WaitingWorker], running: Mapping[str, int]) -> boo
 
 @dataclass(frozen=True)
 class _Serving:
-    """Reservations on nodes that take the pod and are not reserved for a scale-up."""
+    """Reservations on nodes that fit the pod and are not reserved for a scale-up."""
 
     allocator: Allocator
     open_nodes: OpenNodes | None
@@ -146,7 +146,7 @@ class _Serving:
     until: float
 
     def serve(self, group: Sequence[WaitingWorker]) -> list[GpuAllocation] | NoDevice:
-        """All of a group, or none."""
+        """Serve all of a group, or none."""
         served: list[GpuAllocation] = []
         for item in group:
             answer = self._one(item)
@@ -185,7 +185,7 @@ def _weigh(
     answers: Answers | None,
     why_none: Why,
 ) -> None:
-    """Could a new node help, and would quota let it? Demand is counted as it is accepted."""
+    """Check whether a new node could help and quota would admit it. Accepted demand counts for the next."""
     counted = []
     accepted: list[WaitingWorker] = []
     rungs: dict[str, tuple[ScaleUpCandidate, ...]] = {}
@@ -209,7 +209,7 @@ def _weigh(
                 result.refused[item.uid] = _told(item, answer, never=True, victims=victims)
                 continue
             common = _common(rungs.get(key.name), answer)
-            if not common:  # amounts of one key differ by less than they are rounded, yet matter here
+            if not common:  # amounts of one key differ by less than the rounding, but matter here
                 result.refused[item.uid] = WaitExplanation(
                     item.uid, WaitReason.WAITING, "others of its shape come first"
                 )
@@ -237,7 +237,7 @@ def _rungs(
     answers: Answers | None,
     why_none: Why,
 ) -> tuple[ScaleUpCandidate, ...] | NoDevice:
-    """What could be launched for it; candidates of other systems' pods are tried where they are made."""
+    """The candidates for the item; those of other systems' pods are checked when they are made."""
     rungs = ladders(item)
     if not rungs:
         return no_device(DeviceReason.NO_CANDIDATES, why_none(item) or "there is no candidate")

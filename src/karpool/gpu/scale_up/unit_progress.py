@@ -1,8 +1,8 @@
-"""How far one unit has come: its stage as the cluster shows it, before anything is handed over.
+"""Computes the progress of one unit: its stage as the cluster shows it, before the hand-off.
 
-`advance` looks at the unit's smart pod, claim, node and devices, and at nothing it
-remembers except what it wrote down itself (which node, which claim). Stages only move
-forward. A unit that ran out of time, or whose node is lost, says why. Pure.
+`advance` uses the unit's smart pod, claim, node and devices, and only what the record itself stores (which
+node, which claim). Stages only move forward. A unit that timed out, or whose node is lost, returns the
+reason. Pure.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ def advance(
     world: ScaleUpInput,
     settings: ScaleUpSettings,
 ) -> ScaleUpUnit | LaunchReason:
-    """The unit one look further, or why it ends here. For active units up to READY."""
+    """The advanced unit, or why it ends. For active units up to READY."""
     if (record.name, record.epoch, unit.index) in world.refused and pod is None:
         return LaunchReason.CREATE_REFUSED
     seen = _located(unit, pod, world)
@@ -36,9 +36,9 @@ def advance(
 
 
 def _located(unit: ScaleUpUnit, pod: Placeholder | None, world: ScaleUpInput) -> ScaleUpUnit | LaunchReason:
-    """Where its node or claim is. A node counts from when it is seen, and is missed only after that.
+    """Locate the unit's node or claim. A node can only be lost after it was seen.
 
-    A nomination is a guess; where the smart pod is bound is certain, and may be another node.
+    A nomination is a guess; the node that the smart pod is bound to is certain, and may be another one.
     """
     if pod is not None and pod.node and pod.node != unit.node and pod.node in world.nodes:
         going = world.nodes[pod.node].going
@@ -59,7 +59,7 @@ def _located(unit: ScaleUpUnit, pod: Placeholder | None, world: ScaleUpInput) ->
         if progress.ending is not None:
             return setback_of(progress.ending)
         return replace(unit, claim=claim)
-    if unit.claim and claim == unit.claim:  # it was there, and is no more
+    if unit.claim and claim == unit.claim:  # it existed, and is gone
         return LaunchReason.CLAIM_LOST
     return unit
 
@@ -78,9 +78,9 @@ def _staged(
             return unit
         if pod.outlook is PlaceholderState.REFUSED and unit.stage is ScaleUpState.PENDING:
             waited = world.now - unit.since
-            # A first refusal may be a moment's: the autoscaler looks again every few seconds.
+            # A first refusal may be temporary: the autoscaler tries again every few seconds.
             return LaunchReason.AUTOSCALER_REFUSED if waited >= settings.resync else unit
-        # Not every backend names a claim or a node; it may only say that something is coming.
+        # Not every backend names a claim or a node; it may only report that a node is coming.
         coming = pod.outlook in (PlaceholderState.COMING, PlaceholderState.THERE)
         return _at(unit, ScaleUpState.LAUNCHING if coming else ScaleUpState.PENDING, world.now)
     node = world.nodes[unit.node]
@@ -94,19 +94,19 @@ def _staged(
         return _at(waiting, ScaleUpState.READY, world.now)
     if world.now - waiting.since < settings.device_limit:
         return waiting
-    # Fewer than promised may still be enough for what waits.
+    # Fewer devices than expected may still be enough for the pending items.
     return (
         _at(waiting, ScaleUpState.READY, world.now) if shown >= unit.gpus else LaunchReason.DEVICE_NOT_READY
     )
 
 
 def _at(unit: ScaleUpUnit, stage: ScaleUpState, now: float) -> ScaleUpUnit:
-    """At least at this stage."""
+    """The unit at this stage, or at its own if that is later."""
     return replace(unit, stage=stage, since=now) if stage.place > unit.stage.place else unit
 
 
 def shown_devices(node: GpuNodeView, pod: Placeholder | None) -> tuple[Device, ...]:
-    """Those that could be handed over: running, and free or occupied by this very smart pod."""
+    """Devices that could be handed over: running, and free or occupied by this smart pod."""
     own = f"{SMART_POD_USE}{pod.uid}" if pod is not None else ""
     return tuple(
         device
@@ -119,9 +119,9 @@ def shown_devices(node: GpuNodeView, pod: Placeholder | None) -> tuple[Device, .
 
 
 def overdue(unit: ScaleUpUnit, now: float, settings: ScaleUpSettings) -> LaunchReason | None:
-    """Why it is too late for this unit, if it is.
+    """Why the unit has timed out; None if it has not.
 
-    By our own times only: the server stamps pods by a wall clock, which may have jumped since we started.
+    Only our own timestamps count: the API server stamps pods by a wall clock, which may have jumped since.
     """
     if now - unit.started >= settings.maximum_age:
         return LaunchReason.TIMEOUT
@@ -136,7 +136,7 @@ def overdue(unit: ScaleUpUnit, now: float, settings: ScaleUpSettings) -> LaunchR
 
 
 def timers(unit: ScaleUpUnit, settings: ScaleUpSettings) -> list[float]:
-    """When a unit must be looked at though nothing happens."""
+    """The times at which a unit must be checked even if nothing changes."""
     due = [unit.started + settings.maximum_age]
     match unit.stage:
         case ScaleUpState.PENDING:

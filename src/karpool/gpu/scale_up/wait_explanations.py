@@ -1,4 +1,4 @@
-"""What each waiting worker is told about its scale-up: a reason and a sentence with the numbers."""
+"""Explains to each pending worker the state of its scale-up: a reason and a sentence with the numbers."""
 
 from karpool.gpu.records.scale_up_record import ScaleUpRecord, ScaleUpState, ScaleUpUnit
 from karpool.gpu.scale_up.demand import GpuDemand, WaitingWorker
@@ -26,7 +26,7 @@ def explain(step: StepState) -> None:
     }
     for name, demand in step.world.demand.items():
         record = step.records.get(name)
-        general = _general(record, demand)  # the same for all of a key; it may have very many items
+        general = _general(record, demand)  # the same for all items of a key; there may be many
         for item in demand.items:
             if item.uid in step.items:
                 step.explanations[item.uid] = _told(step, item, held.get(item.uid), general)

@@ -1,1 +1,1 @@
-"""Which of the fitting devices to take. Start with `strategy`."""
+"""Chooses among the fitting devices. Start with `strategy`."""

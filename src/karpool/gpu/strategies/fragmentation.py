@@ -1,18 +1,17 @@
-"""Place a request where it leaves the least behind that nobody can use.
+"""Places a request where it leaves the least unusable GPU behind.
 
-For each node: how much idle GPU would the requests that usually come not be able to
-use? (The measure of Weng and others, "Beware of Fragmentation", 2023.) The node and
-device where a placement raises it least are taken, with three additions of ours:
+For each node: how much idle GPU could the usual requests not use? (The measure of Weng and others, "Beware of
+Fragmentation", 2023.) The strategy chooses the node and device where a placement raises it least, with three
+additions of ours:
 
-- idle GPU that the CPU left on the node could not feed counts as lost in part,
-- devices that requests with a constraint will need are left to them, the more so the
-  scarcer they are,
-- for whole devices, what differs by less than 0.06 of a device is a tie, and goes to the node with
-  the least idle GPU, so that empty nodes stay empty. A share goes exactly where the measure says: which
-  shares meet on a device decides what is left of it for ever.
+- idle GPU without enough CPU on the node counts as lost in part,
+- devices that requests with a constraint will need are left to them, the more so the scarcer they are,
+- for whole devices, a difference of less than 0.06 of a device is a tie, and goes to the node with the least
+  idle GPU, so that empty nodes stay empty. A share goes exactly where the measure says: the combination of
+  shares on a device determines what remains usable.
 
-What is computed about a node stays valid until the node changes, so a request of a
-known shape costs little more than looking at the nodes that changed since the last one.
+The result for a node is cached until the node changes, so a request of a known shape only costs the
+evaluation of nodes that changed since the last one.
 """
 
 from collections import OrderedDict
@@ -32,18 +31,18 @@ from karpool.packing.tables.columns import Bools, Int64s
 
 # Thousandths of a device. Of 10 to 160, tried on the openb trace (seeds 1 to 9), 60 leaves the least.
 TIE = 60.0
-_DECIMALS = 3  # of such a thousandth: nodes in the same state are equal, in whatever order they were added up
+_DECIMALS = 3  # of a thousandth: nodes in the same state are equal, whatever the order of summation
 _KINDS_KEPT = 512
 _NEVER = -1
 
 
-# Everything in a request that decides which devices of a node it may have, and what that leaves.
+# The parts of a request that decide which devices of a node it may have, and what remains.
 _Kind = tuple[RequestShape, str, str, int]
 
 
 @dataclass
 class _Known:
-    """Of one kind of request: at which version each node was looked at, what was found, and which device."""
+    """Cached results of one kind of request: the version of each node, its score, and the device."""
 
     version: Int64s
     gain: Floats
@@ -52,7 +51,7 @@ class _Known:
 
 @dataclass
 class FragmentationStrategy:
-    """Give a `mix`, or let it learn one from the requests it is shown."""
+    """Pass a `mix`, or let it learn one from the requests that it observes."""
 
     mix: RequestMix | None = None
     name: str = StrategyName.FRAGMENTATION
@@ -67,7 +66,7 @@ class FragmentationStrategy:
     def choose(
         self, table: ScoringColumns, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
     ) -> Sequence[int]:
-        if request.isolation == PARTITIONED:  # what is lost of a card is its driver's matter, not of sums
+        if request.isolation == PARTITIONED:  # the driver decides what a partition wastes, not the sums
             return tightest(table, rows, request.count)
         node = table.node[rows]
         inside = node != NO_NODE
@@ -78,7 +77,7 @@ class FragmentationStrategy:
         worth = self.score(table)
         candidate = np.zeros(table.n + 1, dtype=np.bool_)
         candidate[rows] = True
-        if scope is not None and scope.is_narrowed:  # the candidates say nothing about the shape as such
+        if scope is not None and scope.is_narrowed:  # more than the shape decides: no caching
             gains, device = worth.gains(table, nodes, candidate, request)
         else:
             gains, device = self._remembered_gains(worth, nodes, candidate, request)

@@ -1,7 +1,7 @@
-"""What idle GPU is worth, node by node, to the requests that usually come.
+"""Computes the value of idle GPU, node by node, to the usual requests.
 
-All in thousandths of a device. A device that is not running, or is used by others,
-holds nothing idle. Figures follow the table: what did not change is not computed again.
+All amounts are thousandths of a device. A device that is not running, or is used by others, has nothing idle.
+Values follow the table: unchanged nodes are not computed again.
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ from karpool.packing.tables.node_table import NodeRow, table_of
 
 Floats = npt.NDArray[np.float64]
 
-# What a thousandth of a device without CPU counts. Of 0.1 to 0.5, tried on the openb lists (seeds 1 to 9),
-# the half leaves the least in all but one; all of it would give CPU the last word.
+# The cost of a thousandth of a device without CPU. Of 0.1 to 0.5, tried on the openb lists (seeds 1 to 9),
+# 0.5 leaves the least in all but one; 1 would let CPU decide.
 UNFED = 0.5
 SCARCITY_EXPONENT = 3.0
 _NEVER = -1
@@ -38,7 +38,7 @@ _TERMS_KEPT = 1024
 
 @dataclass(frozen=True, slots=True)
 class NodeBatch:
-    """Some nodes, their devices side by side. `there` marks the devices that exist and run."""
+    """Some nodes, with their devices side by side. `there` marks the devices that exist and run."""
 
     codes: Int64s
     rows: Rows
@@ -59,7 +59,7 @@ class NodeBatch:
 
 
 class FragmentationScore:
-    """What idle GPU is worth under a mix, per node; kept current with the table."""
+    """The value of idle GPU under a mix, per node; kept current with the table."""
 
     def __init__(self, table: ScoringColumns, mix: RequestMix) -> None:
         self.table, self.mix = table, mix
@@ -89,7 +89,7 @@ class FragmentationScore:
             self._version[stale] = table.version[stale]
 
     def _read_membership(self, table: ScoringColumns) -> None:
-        """Devices came or went: what depends on capacities and labels is computed anew."""
+        """Devices were added or removed: recompute what depends on capacities and labels."""
         rows = table.all_rows()
         self._membership = table.membership
         capacity = np.array([table.capacity_tflops[rows].sum(), table.capacity_vram[rows].sum()])
@@ -124,13 +124,13 @@ class FragmentationScore:
         )
 
     def idle(self, state: NodeBatch, tflops: Int64s, vram: Int64s) -> Floats:
-        """Of each device, in thousandths of a device."""
+        """Idle amount of each device, in thousandths."""
         amount = tflops * self._scale_tflops[state.rows] + vram * self._scale_vram[state.rows]
         idle_amount: Floats = np.where(state.there, np.maximum(amount, 0.0), 0.0)
         return idle_amount
 
     def lost(self, state: NodeBatch, cpu: Int64s, tflops: Int64s, vram: Int64s) -> Floats:
-        """Idle GPU of each node that the usual requests cannot use, each weighed by how often it comes."""
+        """Idle GPU of each node that the usual requests cannot use, weighted by their frequency."""
         idle = self.idle(state, tflops, vram)
         total: Floats = idle.sum(axis=1)
         usable: dict[tuple[object, bool], tuple[Int64s, Floats]] = {}
@@ -155,7 +155,7 @@ class FragmentationScore:
     def gains(
         self, table: ScoringColumns, nodes: Int64s, candidate: Bools, request: GpuRequest
     ) -> tuple[Floats, Int64s]:
-        """By how much less is lost after placing the request on each node, and on which device."""
+        """The reduction of lost GPU by placing the request on each node, and the best device."""
         state = self.node_batch(table, nodes)
         shape = shape_of(request)
         allowed = candidate[state.rows] & (state.rows >= 0)
@@ -178,7 +178,7 @@ class FragmentationScore:
         return gains[every, best], state.rows[every, best]
 
     def _gain(self, request: GpuRequest, state: NodeBatch, taken: Bools) -> Floats:
-        """What is lost now less what is lost once the request has the devices marked as taken."""
+        """Lost GPU now, less lost GPU once the request has the devices marked as taken."""
         if shape_of(request).whole:
             tflops, vram = np.where(taken, 0, state.tflops), np.where(taken, 0, state.vram)
         else:
@@ -188,7 +188,7 @@ class FragmentationScore:
         return self.node_lost[state.codes] - self.lost(state, state.cpu - request.cpu_milli, tflops, vram)
 
     def fullest_first(self, state: NodeBatch, candidate: Bools, count: int) -> Rows:
-        """Per node, the candidates with the least idle, by position where equal; -1 where there is none."""
+        """Per node, the candidates with the least idle GPU, by position if equal; -1 if there is none."""
         allowed = candidate[state.rows] & (state.rows >= 0)
         idle = np.where(allowed, self.idle(state, state.tflops, state.vram), np.inf)
         order = np.argsort(idle, axis=1, kind="stable")[:, :count]
@@ -198,7 +198,7 @@ class FragmentationScore:
         return chosen
 
     def part(self, request: GpuRequest) -> float:
-        """Of a device, in thousandths."""
+        """The requested part of a device, in thousandths."""
         shape = shape_of(request)
         if shape.whole:
             return DEVICE_MILLI
@@ -215,7 +215,7 @@ class FragmentationScore:
         )
 
     def unfed_change(self, table: ScoringColumns, nodes: Int64s, cpu_milli: int, taken: float) -> Floats:
-        """How much less idle GPU would be without CPU (below zero: more), at its price."""
+        """The reduction of idle GPU without CPU (negative: increase), at its cost."""
         cpu, idle = table.cpu_room[nodes], self.node_idle[nodes]
         if not self._cpu_per_milli:
             return np.zeros(len(nodes))
@@ -225,7 +225,7 @@ class FragmentationScore:
         return change
 
     def scarcity(self, table: ScoringColumns) -> Floats:
-        """Per node, from 0 to 1: how much of its idle GPU will be asked for by requests that must have it."""
+        """Per node, from 0 to 1: the share of its idle GPU that constrained requests will need."""
         idle = self.node_idle[: len(table.node_names)]
         pressure = np.zeros(len(idle))
         total = float(idle.sum())
@@ -243,7 +243,7 @@ def _both(first: Bools, second: Bools) -> Bools:
 
 
 def _seen_before(table: ScoringColumns, state: NodeBatch, allowed: Bools) -> Bools:
-    """Devices that are in the same state as an allowed one to their left."""
+    """Devices in the same state as an allowed one to their left."""
     columns = (
         state.tflops,
         state.vram,
@@ -270,7 +270,7 @@ def _allowed_nodes(table: ScoringColumns, where: RequestConstraint) -> Bools:
 
 
 def _labelled(table: ScoringColumns, rows: Rows, terms: tuple[NodeTerm, ...]) -> Rows:
-    """Devices of nodes with such labels, as far as labels were told."""
+    """Devices of nodes with such labels, as far as labels are known."""
     admitted = table.labelled.get(terms)
     if admitted is None:
         nodes = table_of([NodeRow(name, labels) for name, labels in table.node_labels.items()])

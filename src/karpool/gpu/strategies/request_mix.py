@@ -1,8 +1,8 @@
-"""What is usually asked for: the shapes of requests and how often each comes.
+"""The usual requests: their shapes and frequencies.
 
-Placing well needs a notion of what comes next, and the best one at hand is what came
-so far. `RequestMix` is that, cut to the shapes that make up most of the requests; `LearnedMix`
-keeps one current from the requests it is shown.
+Good placement needs a prediction of future requests, and the best one at hand is the past. `RequestMix` is
+that prediction, limited to the shapes of most requests; `LearnedMix` keeps one current from observed
+requests.
 """
 
 from collections import Counter, OrderedDict
@@ -27,7 +27,7 @@ DEVICE_MILLI = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class RequestConstraint:
-    """Where a request may go, apart from room."""
+    """Where a request may go, apart from capacity."""
 
     pool: str = ""
     model: str = ""
@@ -48,7 +48,7 @@ class RequestConstraint:
 
 @dataclass(frozen=True, slots=True)
 class RequestShape:
-    """A request without its name. `count` 0 is a pod that needs no GPU."""
+    """A request without its identity. `count` 0 is a pod that needs no GPU."""
 
     share: DeviceShare
     whole: bool
@@ -68,7 +68,7 @@ def shape_of(request: GpuRequest) -> RequestShape:
 
 @dataclass(frozen=True)
 class ShapeGroup:
-    """Shapes that differ in CPU only: how likely is one that needs at most so much?"""
+    """Shapes that differ in CPU only, with the likelihood of a request up to each amount."""
 
     share: DeviceShare
     whole: bool
@@ -86,7 +86,7 @@ class RequestMix:
     groups: tuple[ShapeGroup, ...] = ()
 
     def demand(self, typical: DeviceAmount) -> dict[RequestConstraint, float]:
-        """By constraint: the devices asked for, in thousandths, on devices of this capacity."""
+        """By constraint: the requested devices, in thousandths, on devices of this capacity."""
         weights: dict[RequestConstraint, float] = {}
         for shape, weight in self.weights.items():
             if shape.count:
@@ -95,14 +95,16 @@ class RequestMix:
         return weights
 
     def cpu_per_device_milli(self, typical: DeviceAmount) -> float:
-        """CPU that comes with a thousandth of a device."""
+        """The CPU requested with a thousandth of a device."""
         devices = sum(self.demand(typical).values())
         cpu = sum(weight * shape.cpu_milli for shape, weight in self.weights.items() if shape.count)
         return cpu / devices if devices else 0.0
 
 
 def part_of_device(share: DeviceShare, capacity: DeviceAmount, vram_weight: float = 0.7) -> float:
-    """How much of a device a share is, in thousandths; a dimension the device has not counts nothing."""
+    """The part of a device that a share takes, in thousandths; a resource that the device lacks does not
+    count.
+    """
     need = share.on(capacity)
     parts = [
         (weight, need_of / capacity_of)
@@ -146,7 +148,7 @@ def _group(
 
 
 class LearnedMix:
-    """A mix of the requests seen so far; asking again for the same pod does not count twice."""
+    """A mix of the requests so far; a repeated request of the same pod does not count twice."""
 
     def __init__(self) -> None:
         self.mix = RequestMix()
@@ -162,13 +164,13 @@ class LearnedMix:
             self._seen.popitem(last=False)
         self._counted[shape_of(request)] += 1
         self._since += 1
-        # Often while little is known, and then ever more rarely.
+        # Often while there are few observations, then less and less.
         if self._since >= min(_REFRESH, max(1, self._counted.total() // 4)):
             self._since = 0
             self._forget_a_little()
             self.mix = mix_of_counts(self._counted)
 
     def _forget_a_little(self) -> None:
-        """What was asked long ago counts less; shapes that never come again vanish."""
+        """Reduce the weight of old requests; shapes that do not recur disappear."""
         if self._counted.total() > _REMEMBERED:
             self._counted = Counter({shape: n // 2 for shape, n in self._counted.items() if n // 2})

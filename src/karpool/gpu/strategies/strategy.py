@@ -1,8 +1,7 @@
-"""Among devices that fit: which node, and which of its devices.
+"""Chooses a node, and devices of it, among fitting devices.
 
-A strategy ranks nodes and devices by how full they are, with integers from 0 to
-100. Ties go to the smaller node name and then the smaller device name, so the same
-cluster always gives the same answer.
+A strategy ranks nodes and devices by their use, with integers from 0 to 100. Ties go to the smaller node name
+and then the smaller device name, so the same cluster always gives the same answer.
 """
 
 from collections.abc import Sequence
@@ -36,19 +35,19 @@ class PlacementStrategy(Protocol):
     def choose(
         self, table: ScoringColumns, rows: Rows, request: GpuRequest, scope: "CandidateScope | None" = None
     ) -> Sequence[int]:
-        """`count` rows of one node, best first; empty when no node has that many."""
+        """Return `count` rows of one node, best first; empty if no node has that many."""
         ...
 
     def observe(self, request: GpuRequest) -> None:
-        """A request that is to be placed now; a strategy may learn from it."""
+        """Observe a request that is about to be placed; a strategy may learn from it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateScope:
-    """`counted` marks the devices that say something about their node (None: all).
+    """`counted` marks the devices that count for their node (None: all).
 
-    `is_narrowed`: the candidates were cut for reasons that are not in the request.
+    `is_narrowed`: the candidates were limited for reasons that are not in the request.
     """
 
     counted: Bools | None = None
@@ -77,7 +76,9 @@ class LoadStrategy:
         return score
 
     def node_scores(self, table: ScoringColumns, nodes: Int64s, counted: Bools | None = None) -> Int64s:
-        """By node: the average of its devices that count, cut off; one not running yet counts a quarter."""
+        """By node: the truncated average over its counted devices; one that is not running yet counts a
+        quarter.
+        """
         member = table.node_rows[nodes]
         rows = np.where(member >= 0, member, 0)
         there = member >= 0 if counted is None else (member >= 0) & counted[rows]
@@ -89,7 +90,7 @@ class LoadStrategy:
         return total
 
     def observe(self, request: GpuRequest) -> None:
-        """Nothing to learn."""
+        """Does nothing: the strategy does not learn."""
 
     def choose(
         self, table: ScoringColumns, rows: Rows, request: GpuRequest, scope: CandidateScope | None = None
@@ -105,8 +106,10 @@ class LoadStrategy:
 
 
 def tightest(table: ScoringColumns, rows: Rows, count: int) -> list[int]:
-    """For partitions of hardware: the devices of one node with the least memory left that take one, which is
-    best fit by the driver's rules. Averages over a node would pass by a device that is nearly full."""
+    """For hardware partitions: the devices of one node that fit and have the least free memory.
+
+    That is best fit by the driver's rules. Averages over a node would miss a device that is nearly full.
+    """
     keys = []
     for row in rows.tolist():
         node = int(table.node[row])
@@ -121,7 +124,7 @@ def tightest(table: ScoringColumns, rows: Rows, count: int) -> list[int]:
 
 
 def best_node(table: ScoringColumns, rows: Rows, count: int, scored: "NodeScorer") -> int | None:
-    """The best node with enough candidates; None when no candidate is in a node."""
+    """The best node with enough candidates; None if no candidate has a node."""
     node = table.node[rows]
     fitting = np.bincount(node[node != NO_NODE], minlength=len(table.node_names))
     nodes = np.flatnonzero(fitting >= count)

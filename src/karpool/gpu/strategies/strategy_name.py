@@ -1,4 +1,4 @@
-"""The strategies by the names that people give them."""
+"""The strategies by their option names."""
 
 from enum import StrEnum
 
