@@ -1,1 +1,1 @@
-"""A simulated cloud: machines with prices, stock and delays. Start in `cloud`."""
+"""A simulated cloud: machines with prices, stock and delays. Start with `cloud`."""

@@ -1,9 +1,8 @@
-"""A cloud that sells machines, runs out of them and takes them back.
+"""A simulated cloud: it launches machines, runs out of stock and reclaims spot machines.
 
-It is outside of Kubernetes, as real ones are: Karpenter and cluster-autoscaler buy
-here, kubelets boot on what was bought. A launch tries offerings in the order given
-and takes the first that is in stock. Machines keep running until somebody
-terminates them, the spot market reclaims them, or their zone fails.
+It is outside of Kubernetes, as real clouds are: Karpenter and cluster-autoscaler launch machines here, and
+kubelets boot on them. A launch tries offers in the given order and takes the first that is in stock. A
+machine runs until it is terminated, the spot market reclaims it, or its zone fails.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ SPOT_NOTICE_SECONDS = 120.0
 
 
 class CloudOffer(NamedTuple):
-    """One way to buy one type."""
+    """One purchase option of an instance type."""
 
     type: str
     zone: str
@@ -44,7 +43,7 @@ class InsufficientCapacity(Exception):
 
 
 def offer_labels(instance_type: InstanceType, offer: CloudOffer) -> dict[str, str]:
-    """The labels that a node has because of what was bought."""
+    """Return the node labels that follow from the type and the offer."""
     fixed = {
         key: next(iter(values.values))
         for key, values in instance_type.requirements.items()
@@ -55,12 +54,12 @@ def offer_labels(instance_type: InstanceType, offer: CloudOffer) -> dict[str, st
 
 @dataclass
 class Boot:
-    """How a machine comes up. `device_seconds` replaces the usual delay of the device plugin."""
+    """How a machine boots. `device_seconds` replaces the usual delay of the device plugin."""
 
     registers: bool = True
     becomes_ready: bool = True
     device_seconds: float | None = None
-    times: int = 0  # how many more machines boot like this
+    times: int = 0  # number of further machines that boot like this
 
 
 HEALTHY = Boot()
@@ -68,16 +67,16 @@ HEALTHY = Boot()
 
 @dataclass
 class Instance:
-    """A machine. `labels` and `taints` are what its kubelet registers with."""
+    """A machine. Its kubelet registers with `labels` and `taints`."""
 
     id: str
     type: InstanceType
     offer: CloudOffer
-    launched_at: float  # by the clock that does not jump: a machine boots by its own time
+    launched_at: float  # monotonic: a jump of the wall clock does not affect booting
     tags: Mapping[str, str]
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
-    refused: tuple[CloudOffer, ...] = ()  # offers that were tried before this one and were out of stock
+    refused: tuple[CloudOffer, ...] = ()  # earlier offers that were out of stock
     state: str = "running"  # running, interrupted (still runs), terminated
     ends_at: float | None = None  # when an interrupted machine will be gone
     boot: Boot = field(default_factory=lambda: HEALTHY)
@@ -89,7 +88,7 @@ class Instance:
 
 @dataclass
 class CloudStockOut:
-    """Offers that match are not sold, or only `left` more times. Patterns as in file names."""
+    """A stock-out of matching offers, completely or after `left` more launches. Patterns as in file names."""
 
     type: str = "*"
     zone: str = "*"
@@ -112,7 +111,7 @@ class CloudStockOut:
 @dataclass(frozen=True)
 class CloudSettings:
     launch: Delay = field(default_factory=lambda: lognormal(3.0, 0.3))  # until the API answers a launch
-    terminate: Delay = field(default_factory=lambda: lognormal(5.0, 0.3))  # until a machine is really gone
+    terminate: Delay = field(default_factory=lambda: lognormal(5.0, 0.3))  # until a machine is gone
 
 
 class Cloud:
@@ -120,7 +119,7 @@ class Cloud:
         self, catalogue: Catalogue, clock: Clock, random: Random, settings: CloudSettings | None = None
     ) -> None:
         self.catalogue = catalogue
-        self.instances: dict[str, Instance] = {}  # by id; terminated ones are gone
+        self.instances: dict[str, Instance] = {}  # by id, without terminated ones
         self.launches = 0
         self.refusals = 0
         self._clock = clock
@@ -133,7 +132,7 @@ class Cloud:
         self._listeners: list[Callable[[Instance], None]] = []
 
     def subscribe(self, listener: Callable[[Instance], None]) -> None:
-        """Told of every machine there is now, and of every change from now on."""
+        """Call the listener for every current machine, and for every change from now on."""
         self._listeners.append(listener)
         for instance in list(self.instances.values()):
             listener(instance)
@@ -141,7 +140,7 @@ class Cloud:
     def unsubscribe(self, listener: Callable[[Instance], None]) -> None:
         self._listeners.remove(listener)
 
-    # Buying
+    # Launching
 
     async def launch(
         self,
@@ -152,8 +151,10 @@ class Cloud:
         taints: Sequence[Taint] = (),
         furnished: Callable[[InstanceType], InstanceType] = lambda bought: bought,
     ) -> Instance:
-        """The first offer in stock; raises InsufficientCapacity. A tag `claim` makes it idempotent. What
-        somebody installs on machines besides is `furnished`."""
+        """Launch the first offer in stock; raises InsufficientCapacity.
+
+        A tag `claim` makes it idempotent. `furnished` adds what is installed on machines afterwards.
+        """
         await self._clock.sleep(self._settings.launch.draw(self._random))
         if (known := self.bought_for(tags.get("claim", ""))) is not None:
             return known
@@ -166,19 +167,19 @@ class Cloud:
         raise InsufficientCapacity(offers)
 
     def adopt(self, instance: Instance) -> None:
-        """A machine that was bought before this cloud began."""
+        """Add a machine that was launched before this cloud started."""
         self.instances[instance.id] = instance
         if claim := instance.tags.get("claim"):
             self._by_claim[claim] = instance.id
         self._tell(instance)
 
     def find(self, provider_id: str) -> Instance | None:
-        """The machine that a node with this provider id runs on; None when there is none any more."""
+        """Return the machine of a node with this provider id; None if it is gone."""
         instance = self.instances.get(provider_id.rpartition("/")[2])
         return instance if instance is not None and instance.provider_id == provider_id else None
 
     def bought_for(self, claim: str) -> Instance | None:
-        """The machine whose tag `claim` has this value."""
+        """Return the machine whose tag `claim` has this value."""
         return self.instances.get(self._by_claim.get(claim, "")) if claim else None
 
     def is_in_stock(self, offer: CloudOffer) -> bool:
@@ -187,13 +188,13 @@ class Cloud:
         )
 
     async def terminate(self, instance_id: str) -> None:
-        """Safe to repeat; returns when the machine is gone."""
+        """Terminate a machine and wait until it is gone. Repeating it is safe."""
         instance = self.instances.get(instance_id)
         if instance is not None:
             await self._clock.sleep(self._settings.terminate.draw(self._random))
             self._end(instance)
 
-    # Misbehaving
+    # Faults
 
     def stock_out(
         self, instance_type: str = "*", zone: str = "*", capacity_type: str = "*", *, left: int = 0
@@ -203,7 +204,7 @@ class Cloud:
         return rule
 
     def fail_zone(self, zone: str) -> None:
-        """Its machines die at once and nothing is sold there until `restore_zone`."""
+        """Fail a zone: its machines end at once, and it has no stock until `restore_zone`."""
         self._failed_zones.add(zone)
         for instance in [instance for instance in self.instances.values() if instance.offer.zone == zone]:
             self._end(instance)
@@ -219,13 +220,13 @@ class Cloud:
         becomes_ready: bool = True,
         device_seconds: float | None = None,
     ) -> Boot:
-        """The next machines never register, never become ready, or offer their devices late."""
+        """Make the next machines never register, never become ready, or offer their devices late."""
         boot = Boot(registers, becomes_ready, device_seconds, times)
         self._bad_boots.append(boot)
         return boot
 
     def interrupt(self, instance_id: str, notice_seconds: float = SPOT_NOTICE_SECONDS) -> None:
-        """Announce that a spot machine goes, and take it when the notice has run out."""
+        """Announce that a spot machine is reclaimed, and end it after the notice."""
         instance = self.instances[instance_id]
         instance.state = "interrupted"
         instance.ends_at = self._clock.now() + notice_seconds

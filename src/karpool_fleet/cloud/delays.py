@@ -1,8 +1,7 @@
-"""How long things take in an embedded cluster: distributions that can be written in a fleet file.
+"""Delay distributions of an embedded cluster, as written in a fleet file.
 
-`3s`, `uniform(1s, 5s)`, `lognormal(30s, 0.4)` (median and spread), `exponential(30s)` (mean;
-the gaps between arrivals that know nothing of each other). Drawn from the random numbers
-of whoever waits, so that a run repeats.
+`3s`, `uniform(1s, 5s)`, `lognormal(30s, 0.4)` (median and spread), `exponential(30s)` (mean; gaps between
+independent arrivals). Each caller draws from its own random numbers, so that a run can be repeated.
 """
 
 import math
@@ -16,7 +15,10 @@ from karpool.model.errors import Invalid
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """`kind` is constant, uniform, lognormal or exponential; `a` and `b` are its parameters, in seconds."""
+    """A delay.
+
+    `kind` is constant, uniform, lognormal or exponential; `a` and `b` are parameters in seconds.
+    """
 
     kind: str = "constant"
     a: float = 0.0
@@ -55,7 +57,7 @@ _CALL = re.compile(r"(uniform|lognormal)\(\s*([^,()\s]+)\s*,\s*([^,()\s]+)\s*\)\
 
 
 def parse_delay(text: str) -> Delay:
-    """Raises Invalid."""
+    """Parse a delay. Raises Invalid."""
     if (alone := _ONE.match(text.strip())) is not None:
         return exponential(_seconds(alone[1]))
     match = _CALL.match(text.strip())
