@@ -1,8 +1,7 @@
-"""Groups that failed to grow are left alone for a while, longer every time.
+"""Back-off of node groups that failed to grow.
 
-Five minutes at first, twice as long each time up to half an hour, and from the start
-again when three hours passed without a failure. Held in memory, as upstream does: a
-restart forgets it. Times are monotonic seconds.
+It is five minutes at first, doubles with each failure up to half an hour, and resets after three hours
+without a failure. It is held in memory, as upstream: a restart forgets it. Times are monotonic seconds.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from karpool_fleet.cluster_autoscaler.groups import AutoscalerSettings
 
 @dataclass(frozen=True)
 class GroupFailure:
-    """Spelled as the status shows it."""
+    """A failure, spelled as in the status."""
 
     code: str
     message: str
@@ -31,7 +30,7 @@ class GroupBackoffs:
         self._held: dict[str, _Held] = {}
 
     def failed(self, group: str, failure: GroupFailure, now: float) -> None:
-        """Failures while it is held do not make it longer: they belong to the same attempt."""
+        """Record a failure. Failures during the back-off belong to the same attempt and do not extend it."""
         entry = self._held.get(group)
         if entry is None or now - entry.since >= self._settings.backoff_reset_seconds:
             seconds = self._settings.initial_backoff_seconds
@@ -43,11 +42,11 @@ class GroupBackoffs:
         self._held[group] = _Held(failure, seconds, now)
 
     def holding(self, group: str, now: float) -> GroupFailure | None:
-        """Why the group is left alone now; None when it is not."""
+        """Return the failure behind the current back-off of the group; None without back-off."""
         entry = self._held.get(group)
         return entry.failure if entry is not None and now < entry.since + entry.seconds else None
 
     def succeeded(self, group: str, now: float) -> None:
-        """All nodes of a scale-up came: the next failure is a first one."""
+        """Record that all nodes of a scale-up came: the next failure counts as the first."""
         if self.holding(group, now) is None:
             self._held.pop(group, None)

@@ -1,8 +1,8 @@
-"""The loop of cluster-autoscaler: look, grow, shrink, report; every ten seconds.
+"""The loop of cluster-autoscaler: observe, scale up, scale down, report; every ten seconds.
 
-All it must know is in the cluster and in the cloud: which machines belong to a group is
-written on the machines. What it keeps in memory (back-offs, how long a node has not been
-needed, launches and removals under way) begins anew after a restart, as upstream.
+Its state is in the cluster and in the cloud: the tags of a machine name its group. What it keeps in memory
+(back-offs, how long a node has been unneeded, launches and removals in progress) is lost on a restart, as
+upstream.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 def cluster_autoscaler(
     cloud: Cloud, groups: Sequence[NodeGroup], settings: AutoscalerSettings | None = None
 ) -> Build:
-    """Raises Invalid for a group that cannot be."""
+    """Return the component. Raises Invalid for an invalid group."""
     chosen = settings or AutoscalerSettings()
     node_groups = checked(groups, cloud.catalogue)
     return lambda context: ClusterAutoscaler(context, cloud, node_groups, chosen)
@@ -56,11 +56,13 @@ class ClusterAutoscaler:
             settings=settings,
         )
         self._removals = GroupScaleDownActuator(context, cloud, self._watched, settings, self._removal_failed)
-        self._unneeded: dict[str, float] = {}  # node -> since when, monotonic
+        self._unneeded: dict[str, float] = {}  # node -> unneeded since, monotonic
         self._movers: dict[str, tuple[str, ...]] = {}  # unneeded node -> pods that would move
-        self._kept_until: dict[str, float] = {}  # node whose pods have no other place -> when to look again
+        # Node whose pods have no other place -> time of the next check.
+        self._kept_until: dict[str, float] = {}
         self._no_removal_until = 0.0
-        self._looked_at: tuple[int, tuple[str, ...]] | None = None  # changes seen, and nodes tried
+        # Change counter and tried nodes of the last check.
+        self._looked_at: tuple[int, tuple[str, ...]] | None = None
 
     async def run(self) -> None:
         await self._reporter.announce()
@@ -87,7 +89,7 @@ class ClusterAutoscaler:
             self._reporter.say("Warning", "ClusterUnhealthy", "too many nodes are not ready")
         await self._report(healthy)
 
-    # Looking
+    # Observing
 
     def _observe(self) -> list[GroupView]:
         instances = instances_of(self._cloud, self._context.cluster)
@@ -123,7 +125,7 @@ class ClusterAutoscaler:
         ]
         await self._reporter.write(reports, self._counts(views), healthy)
 
-    # Shrinking
+    # Scaling down
 
     def _hold_removals(self, seconds: float) -> None:
         self._no_removal_until = max(self._no_removal_until, self._clock.monotonic() + seconds)
@@ -140,7 +142,7 @@ class ClusterAutoscaler:
         await self._removals.mark_candidates(list(self._unneeded))
 
     def _find_unneeded(self, views: Sequence[GroupView]) -> None:
-        """Looked at again only when anything changed."""
+        """Find unneeded nodes; repeated only after a change."""
         now = self._clock.monotonic()
         self._kept_until = {name: until for name, until in self._kept_until.items() if until > now}
         nodes = [

@@ -1,4 +1,4 @@
-"""How many nodes a group has, wants and waits for. Pure."""
+"""Current, target and pending nodes of a group. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 
 @dataclass(frozen=True)
 class NodeCounts:
-    """As the status counts them. `resource_unready` nodes are part of `unready` or `not_started`."""
+    """Node counts of the status. `resource_unready` nodes are part of `unready` or `not_started`."""
 
     registered: int = 0
     ready: int = 0
@@ -36,16 +36,16 @@ class NodeCounts:
 class GroupView:
     group: NodeGroup
     instances: Sequence[Instance]
-    launching: Sequence[str] = ()  # zones of machines that were asked for and are not there yet
+    launching: Sequence[str] = ()  # zones of machines that are being launched
     ready: list[Node] = field(default_factory=list)
-    starting: list[Instance] = field(default_factory=list)  # machines whose nodes will be ready
+    starting: list[Instance] = field(default_factory=list)  # machines whose nodes will become ready
     long_unregistered: list[Instance] = field(default_factory=list)
     leaving: list[str] = field(default_factory=list)  # names of nodes that are being deleted
     counts: NodeCounts = NodeCounts()
 
     @property
     def target(self) -> int:
-        """What the cloud was asked for: machines on their way out do not count any more."""
+        """Return the target size: machines in deletion do not count."""
         return len(self.instances) + len(self.launching) - len(self.leaving)
 
     @property
@@ -64,8 +64,10 @@ def observe(
     tick: float,
     settings: AutoscalerSettings,
 ) -> GroupView:
-    """`going`: nodes that are on their way out although they may not show it yet. `tick`: now, by the
-    clock that does not jump."""
+    """Return the state of a group.
+
+    `going` are nodes in removal, which may not show it yet. `tick` is the monotonic time.
+    """
     view = GroupView(group, instances, launching)
     registered = not_started = unready = resource_unready = unregistered = 0
     for instance in instances:
@@ -103,7 +105,7 @@ def observe(
 
 
 def has_devices(node: Node, instance: Instance) -> bool:
-    """A node counts as ready only when the devices it was bought for are there."""
+    """Whether a node has the devices of its machine; without them it is not ready."""
     return all(
         allocatable(node).get(name, 0) > 0
         for name, units in instance.type.allocatable.items()
@@ -117,7 +119,7 @@ def _is_young(node: Node, now: float, settings: AutoscalerSettings) -> bool:
 
 
 def others(nodes: Iterable[Node], now: float, settings: AutoscalerSettings) -> NodeCounts:
-    """Nodes that belong to no group."""
+    """Return the counts of nodes that belong to no group."""
     members = list(nodes)
     unready = [node for node in members if not node.is_ready]
     young = sum(_is_young(node, now, settings) for node in unready)

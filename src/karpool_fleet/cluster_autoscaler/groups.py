@@ -1,8 +1,7 @@
-"""Node groups: many equal machines under one name, and what a new one of them would be.
+"""Node groups: equal machines under one name, and templates of their new nodes.
 
-A group's zone is chosen by the cloud, as an auto scaling group does: the zone that has
-the fewest of its machines. Its nodes carry the labels of a managed node group of EKS,
-because that is where the catalogue's machines come from.
+The cloud chooses the zone, as an auto scaling group does: the zone with the fewest machines of the group.
+Nodes have the labels of a managed node group of EKS, because the machines of the catalogue come from there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,7 @@ _CAPACITY_TYPES = {ON_DEMAND: "ON_DEMAND", SPOT: "SPOT"}
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """No zones: all in which its type is sold."""
+    """A node group. Without zones, it uses all zones that sell its type."""
 
     name: str
     instance_type: str
@@ -101,13 +100,13 @@ def _checked(group: NodeGroup, catalogue: Catalogue) -> NodeGroup:
 
 
 def node_labels(group: NodeGroup) -> dict[str, str]:
-    """What the group adds to the labels that come with the machine."""
+    """Return the labels that the group adds to those of the machine."""
     billed = _CAPACITY_TYPES.get(group.capacity_type, group.capacity_type.upper())
     return {GROUP_LABEL: group.name, CAPACITY_LABEL: billed, **group.labels}
 
 
 def instances_of(cloud: Cloud, cluster: str) -> dict[str, list[Instance]]:
-    """The machines of this cluster by group."""
+    """Return the machines of this cluster by group."""
     instances: dict[str, list[Instance]] = {}
     for instance in cloud.instances.values():
         name = instance.tags.get(GROUP_TAG)
@@ -117,7 +116,7 @@ def instances_of(cloud: Cloud, cluster: str) -> dict[str, list[Instance]]:
 
 
 def offers(group: NodeGroup, zone: str) -> list[CloudOffer]:
-    """The zone that the group wants, and the others for when that has no stock."""
+    """Return the offer in the given zone, then those of the other zones in case it has no stock."""
     others = [other for other in group.zones if other != zone]
     return [
         CloudOffer(group.instance_type, offered_zone, group.capacity_type) for offered_zone in (zone, *others)
@@ -125,7 +124,7 @@ def offers(group: NodeGroup, zone: str) -> list[CloudOffer]:
 
 
 def next_zones(group: NodeGroup, present: Sequence[str], count: int) -> list[str]:
-    """Where the next machines go: always the zone with the fewest, the first listed of several."""
+    """Return the zones of the next machines: always the one with the fewest, the first listed of several."""
     sizes = dict.fromkeys(group.zones, 0)
     for zone in present:
         if zone in sizes:
@@ -139,7 +138,7 @@ def next_zones(group: NodeGroup, present: Sequence[str], count: int) -> list[str
 
 
 class NodeTemplates:
-    """Nodes that do not exist yet, as rows; daemons that will run there have their room already."""
+    """Rows for nodes that do not exist yet; the room of their daemons is already deducted."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -162,5 +161,5 @@ class NodeTemplates:
 
     @staticmethod
     def named(row: NodeRow, name: str) -> NodeRow:
-        """Another one like it."""
+        """Return a copy of the row with another name."""
         return replace(row, name=name, labels={**row.labels, HOSTNAME: name})

@@ -1,4 +1,4 @@
-"""Write the status ConfigMap, and say on it what was done."""
+"""Writes the status ConfigMap, and events about it."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ class Reporter:
         self._uid = ""
 
     async def announce(self) -> None:
-        """There is a status as soon as there is an autoscaler; one that is there already stays."""
+        """Create the status at the start; an existing one is kept."""
         try:
             await self._create(status.initializing(self._clock.now()))
         except AlreadyExists:
@@ -52,6 +52,6 @@ class Reporter:
         self._uid = written["metadata"]["uid"]
 
     def say(self, event_type: EventType, reason: str, message: str) -> None:
-        """Upstream's events that are about no single pod or node are about the status."""
+        """Record an event about the status, which upstream uses for events without a pod or node."""
         about = ObjectReference("v1", "ConfigMap", status.NAMESPACE, status.NAME, self._uid)
         self._events.record(about, event_type, reason, message)

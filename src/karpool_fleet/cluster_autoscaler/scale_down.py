@@ -1,7 +1,7 @@
-"""Which nodes are not needed: little used, and every pod of theirs has a place elsewhere. Pure.
+"""Finds unneeded nodes: utilization is low and all their pods fit elsewhere. Pure.
 
-Nodes are looked at one after the other; what a node's pods would take elsewhere is gone
-for the next, so that all nodes found unneeded can go together.
+Nodes are checked one after another; the room that the pods of one node would use is taken for the next, so
+that all unneeded nodes can be removed together.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,11 +25,11 @@ SAFE_LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volum
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 SYSTEM = "kube-system"
 
-Budgets = Callable[[str], Iterable[CompiledPdb]]  # of a namespace
+Budgets = Callable[[str], Iterable[CompiledPdb]]  # takes a namespace
 
 
 def utilization(snapshot: Room) -> npt.NDArray[np.float64]:
-    """The larger used part of cpu and memory; on nodes with GPUs, that of the GPUs alone."""
+    """Return the larger utilization of cpu and memory; on nodes with GPUs, that of the GPUs alone."""
 
     def used(resource: str) -> npt.NDArray[np.float64]:
         offered, free = snapshot.allocatable(resource), snapshot.free(resource)
@@ -40,12 +40,12 @@ def utilization(snapshot: Room) -> npt.NDArray[np.float64]:
 
 
 def moves(pod: Pod) -> bool:
-    """Whether it needs another place when its node goes."""
+    """Whether the pod needs another node when its node is removed."""
     return not (is_daemon(pod) or is_mirror(pod) or pod.is_terminal or pod.is_terminating)
 
 
 def keeps_node(pod: Pod, budgets: Budgets) -> str | None:
-    """Why this pod holds its node, if it does."""
+    """Return why this pod keeps its node, or None."""
     wish = pod.annotations.get(SAFE_TO_EVICT, "")
     if wish == "false":
         return f"is annotated {SAFE_TO_EVICT}: false"
@@ -74,7 +74,7 @@ def _local_volume(pod: Pod) -> str | None:
 class Unneeded:
     """Unneeded nodes with the names of the pods that would move, and why others stay.
 
-    `crowded` are those of the others whose pods may move but have no other place.
+    `crowded` are other nodes whose pods may move and fit nowhere else.
     """
 
     pods: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def find_unneeded(
     catalogue: Catalogue,
     settings: AutoscalerSettings,
 ) -> Unneeded:
-    """`candidates` in the order in which they are tried; pods are named `namespace/name`."""
+    """Find unneeded nodes. `candidates` are tried in order; pods are named `namespace/name`."""
     unneeded = Unneeded()
     used = dict(zip(snapshot.names, utilization(snapshot).tolist(), strict=True))
     left, tried = snapshot, 0
@@ -134,7 +134,7 @@ def _stays(
 
 
 def _without(snapshot: Room, node: str, movers: Mapping[str, Pod], catalogue: Catalogue) -> Room | str:
-    """The cluster without this node, its pods elsewhere; or the pod that finds no place."""
+    """Return the cluster without this node, with its pods elsewhere; or the pod that fits nowhere."""
     row = snapshot.find(node)
     assert row is not None
     shapes = {name: snapshot.shapes[code] for name, code in snapshot.pods_on(row).items() if name in movers}

@@ -1,7 +1,7 @@
-"""Take an unneeded node out: taint it, ask its pods to leave, give its machine back.
+"""Removes an unneeded node: taints it, evicts its pods, terminates its machine.
 
-Nothing is remembered across a restart: a node that was on its way out loses its taint
-and is judged anew, as upstream does. A pod that does not leave in time ends the attempt.
+Nothing is remembered across a restart: a node in removal loses its taint and is evaluated again, as upstream.
+A pod that does not leave in time ends the attempt.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from karpool_fleet.runtime.writes import patch_version
 log = structlog.get_logger(__name__)
 _TAINT_TRIES = 3
 _LOOK_SECONDS = 5.0
-_EXTRA_SECONDS = 30.0  # that the last pod has after its grace period
+_EXTRA_SECONDS = 30.0  # added to the grace period of the last pod
 
 
 class GroupScaleDownActuator:
-    """The removals under way. `on_failure` is told when one was given up."""
+    """Removals in progress. `on_failure` is called when one is given up."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class GroupScaleDownActuator:
         await retaint(self._client, node.name, TO_BE_DELETED, None)
 
     async def _empty(self, node: Node, expected: Sequence[str]) -> str:
-        """Why it could not be emptied; nothing when it was."""
+        """Evict the pods; return why that failed, or an empty text."""
         moving = {name: pod for name, pod in self._watched.pods_on(node.name).items() if moves(pod)}
         if arrived := [name for name in moving if name not in expected]:
             return f"pod {arrived[0]} came in the meantime"
@@ -112,7 +112,7 @@ class GroupScaleDownActuator:
             try:
                 grace = limit if _grace(pod) > limit else None
                 await self._client.evict(name, namespace=namespace, uid=uid, grace_seconds=grace)
-            except (NotFound, Conflict):  # gone, or another one of that name
+            except (NotFound, Conflict):  # deleted, or another pod of that name
                 return ""
             except KubeError as error:
                 if self._clock.monotonic() + self._settings.pod_eviction_retry_seconds > deadline:
@@ -125,7 +125,7 @@ class GroupScaleDownActuator:
                 return ""
 
     def _remaining(self, node: str, pods: dict[str, Pod]) -> str:
-        """A pod of those that is still on the node."""
+        """Return one of these pods that is still on the node, or an empty text."""
         there = self._watched.pods_on(node)
         for name, pod in pods.items():
             now = there.get(name)
@@ -139,13 +139,13 @@ class GroupScaleDownActuator:
     # Taints
 
     async def reset(self) -> None:
-        """At the start: nothing is on its way out, whatever a former process began."""
+        """Remove the deletion taints that a former process left."""
         for node in list(self._watched.nodes()):
             if has_taint(node, TO_BE_DELETED):
                 await retaint(self._client, node.name, TO_BE_DELETED, None)
 
     async def mark_candidates(self, unneeded: Sequence[str]) -> None:
-        """The scheduler is asked to avoid nodes that may go soon; a few taints at a time."""
+        """Taint nodes that may be removed soon, so that the scheduler avoids them; a few at a time."""
         names = set(unneeded)
         limit = self._settings.max_bulk_soft_taint_count
         stale = [
@@ -165,7 +165,7 @@ class GroupScaleDownActuator:
 
 
 async def retaint(client: Client, name: str, key: str, taint: Taint | None) -> bool:
-    """Replace the taints of one key, everybody else's untouched; False when the node is gone."""
+    """Replace the taint of one key and keep the others; return False if the node is gone."""
     for attempt in range(_TAINT_TRIES):
         try:
             node = await client.get(NODES, name)

@@ -1,9 +1,8 @@
-"""Which group to grow for the pods that fit nowhere, and by how much. Pure.
+"""Chooses the group to scale up for pods that fit nowhere, and by how much. Pure.
 
-As cluster-autoscaler: for every group, how many of its nodes would take how many of the
-pods; then the group is grown that wastes least. The rest is left to the next scan. Pods are
-placed by the shared kernel on the nodes there are, the nodes that are coming, and then
-on nodes that a group could still get.
+As cluster-autoscaler does: for every group, compute how many of its nodes would take how many pods; then grow
+the group that wastes least. The next scan handles the rest. The shared kernel places the pods on existing
+nodes, on nodes that are starting, and then on new nodes of a group.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from karpool.packing.tables.room import Room, snapshot_of
 from karpool_fleet.cluster_autoscaler.groups import NodeGroup
 
 # The kernel fills nodes in order of name. No node's name begins like these, so new nodes come
-# last, after those that are on their way.
+# last, after those that are starting.
 UPCOMING = "~coming/"
 NEW = "~~new/"
 FULL = "max node group size reached"
@@ -29,7 +28,7 @@ FULL = "max node group size reached"
 
 @dataclass(frozen=True)
 class GrowCandidate:
-    """A group, with a row for each node that it may still get. `refusal`: why it may get none."""
+    """A group with a row for each possible new node. `refusal`: why it gets none."""
 
     group: NodeGroup
     rows: Sequence[NodeRow]
@@ -41,14 +40,14 @@ class GrowCandidate:
 class ExpanderOption:
     group: NodeGroup
     rows: tuple[NodeRow, ...]  # the new nodes that are needed
-    pods: tuple[str, ...]  # that they would take
+    pods: tuple[str, ...]  # pods that they would take
     waste: float  # 0 to 2: the unused part of their cpu, and of their memory
 
 
 @dataclass(frozen=True)
 class GrowDecision:
     chosen: ExpanderOption | None
-    unhelped: Mapping[str, str]  # pods that no group can take, and why
+    unhelped: Mapping[str, str]  # pods that no group can take, with the reason
 
 
 def decide(
@@ -58,7 +57,7 @@ def decide(
     catalogue: Catalogue,
     random: Random,
 ) -> GrowDecision:
-    """`snapshot` holds the nodes there are and the nodes that are coming."""
+    """Decide which group grows. `snapshot` holds existing nodes and nodes that are starting."""
     waiting = pack_new_nodes(snapshot, pods, (), catalogue).left
     homeless = {unplaced_pod.pod for unplaced_pod in waiting}
     if not homeless:
@@ -103,7 +102,7 @@ def _waste(rows: Sequence[NodeRow], shapes: Sequence[PodShape]) -> float:
 
 
 class _Reasons:
-    """Why no group helps, worded once per shape."""
+    """Reasons why no group helps, computed once per shape."""
 
     def __init__(self, candidates: Sequence[GrowCandidate]) -> None:
         self._candidates = candidates

@@ -1,4 +1,4 @@
-"""Grow the groups: for pods that fit nowhere, and up to the size that a group must have."""
+"""Scales groups up: for pods that fit nowhere, and to their minimum size."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from karpool_fleet.cluster_autoscaler.reporting import Reporter
 from karpool_fleet.cluster_autoscaler.watched import AutoscalerState
 from karpool_fleet.runtime.supervisor import Context
 
-# A pod is told the same again only after this long.
+# An event for a pod is repeated only after this long.
 _REPEAT_SECONDS = 300.0
-# How many new nodes of a group are thought of at once.
+# Largest number of new nodes of a group in one simulation.
 _MOST_NEW = 1000
-# Upstream's spelling on AWS for machines that the cloud could not sell.
+# Upstream's AWS placeholder for machines without stock.
 _NO_STOCK = "placeholder-cannot-be-fulfilled"
 
 
@@ -56,20 +56,21 @@ class GroupScaleUpActuator:
         self._settings = settings
         self._templates = NodeTemplates(cloud.catalogue)
         self._launching: dict[str, list[str]] = {}  # group -> zones
-        self._given_back: dict[str, None] = {}  # ids of machines that never registered
-        self._expecting: dict[str, None] = {}  # groups that were asked to grow, and nothing failed yet
-        self._told: dict[str, tuple[str, float]] = {}  # pod uid -> why nobody helps it, and when said
+        # Ids of machines that never registered and are being terminated.
+        self._given_back: dict[str, None] = {}
+        self._expecting: dict[str, None] = {}  # groups with a scale-up in progress and no failure yet
+        self._told: dict[str, tuple[str, float]] = {}  # pod uid -> reason in the last event, and its time
 
     def launching(self, group: NodeGroup) -> Sequence[str]:
-        """Zones of the machines that were asked for and are not there yet."""
+        """Return the zones of machines that are being launched."""
         return tuple(self._launching.get(group.name, ()))
 
     def wanted(self, instances: Sequence[Instance]) -> list[Instance]:
-        """Without those that are being given back."""
+        """Return the machines without those that are being terminated."""
         return [instance for instance in instances if instance.id not in self._given_back]
 
     def settle(self, tasks: asyncio.TaskGroup, views: Sequence[GroupView]) -> None:
-        """Give back what never came, forget back-offs of what came, and keep the least size."""
+        """Terminate machines that never registered, reset back-offs after success, and keep minimum sizes."""
         now = self._clock.monotonic()
         for view in views:
             name = view.group.name
@@ -78,7 +79,7 @@ class GroupScaleUpActuator:
             elif name in self._expecting and not view.launching and not view.starting:
                 del self._expecting[name]
                 self._backoffs.succeeded(name, now)
-            # The cloud keeps a group at its least size without being asked.
+            # The cloud keeps a group at its minimum size by itself.
             missing = view.group.min_size - view.target
             if missing > 0 and self._backoffs.holding(name, now) is None:
                 self._launch(tasks, view.group, next_zones(view.group, view.zones, missing))
@@ -110,7 +111,10 @@ class GroupScaleUpActuator:
             tasks.create_task(self._buy(group, zone))
 
     async def _buy(self, group: NodeGroup, zone: str) -> None:
-        """A launch that a crash cuts off bought nothing; one that did shows in the cloud at once."""
+        """Launch one machine.
+
+        A launch that a crash interrupts bought nothing; a launched machine is in the cloud at once.
+        """
         try:
             await self._cloud.launch(
                 offers(group, zone),
@@ -128,7 +132,7 @@ class GroupScaleUpActuator:
     # Deciding
 
     def grow_for_pods(self, tasks: asyncio.TaskGroup, views: Sequence[GroupView]) -> bool:
-        """Whether a group was grown for pods."""
+        """Scale up a group for pending pods; return whether one was grown."""
         snapshot = self._watched.snapshot().room
         cutoff = self._settings.expendable_pods_priority_cutoff
         pods = [
@@ -198,7 +202,7 @@ class GroupScaleUpActuator:
         return scale_up.GrowCandidate(group, rows, is_capped=room < pods)
 
     def _rows(self, group: NodeGroup, zones: Sequence[str], prefix: str) -> list[NodeRow]:
-        """Numbered so that their order by name is the order in which they would come."""
+        """Return rows with numbered names, so that their order by name is the order of their launch."""
         daemons = list(self._watched.snapshot().daemons.values())
         made = {zone: self._templates.row(group, zone, "", daemons) for zone in dict.fromkeys(zones)}
         return [
@@ -207,7 +211,7 @@ class GroupScaleUpActuator:
         ]
 
     def _with_coming(self, snapshot: Room, views: Sequence[GroupView]) -> Room:
-        """Nodes that are starting count as what they will be, with the pods that are there already."""
+        """Return the snapshot with starting nodes at their final size, with the pods that they already have."""
         rows: list[NodeRow] = []
         held: list[tuple[int, str]] = []  # new row, node
         for view in views:

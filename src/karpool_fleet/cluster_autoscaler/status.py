@@ -17,7 +17,7 @@ NAMESPACE = "kube-system"
 LAST_UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
 
 Document = dict[str, Any]
-Stamp = Callable[[str, str, str], Document]  # whose condition, which, and its status
+Stamp = Callable[[str, str, str], Document]  # takes the owner of a condition, its type and its status
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class GroupReport:
     view: GroupView
     healthy: bool
     backoff: GroupFailure | None
-    candidates: int  # nodes that are not needed
+    candidates: int  # unneeded nodes
 
     @property
     def scale_up(self) -> str:
@@ -35,7 +35,7 @@ class GroupReport:
 
 
 class Transitions:
-    """Since when each condition has been what it is; begins anew with the process."""
+    """Transition times of the conditions; lost on a restart."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, str], tuple[str, str]] = {}
@@ -48,7 +48,7 @@ class Transitions:
 
 
 def written_at(now: float) -> str:
-    """As Go prints a time; both the status and its annotation have it."""
+    """Format a time as Go prints it, for the status and its annotation."""
     moment = datetime.fromtimestamp(now, UTC)
     fraction = f".{moment.microsecond:06d}".rstrip("0").rstrip(".")
     return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
@@ -132,7 +132,7 @@ def _counts(counts: NodeCounts) -> Document:
 
 
 def text(status: Document) -> str:
-    """Block-style YAML. Written every few seconds, so it does not go through a general emitter."""
+    """Return block-style YAML. It is written every few seconds, so a general emitter would be too slow."""
     return "".join(_lines(status, ""))
 
 

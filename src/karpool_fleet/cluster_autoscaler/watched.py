@@ -1,4 +1,4 @@
-"""The cluster as the autoscaler sees it: the one picture, and the pods that it may have to move or help."""
+"""The autoscaler's view of the cluster: snapshot, pods to move, and unschedulable pods."""
 
 from collections.abc import Iterable, Mapping
 
@@ -34,7 +34,7 @@ class AutoscalerState:
 
     @property
     def changes(self) -> int:
-        """Of anything that decisions depend on."""
+        """Return a number that grows with every change that affects decisions."""
         return self._cluster.changes
 
     def snapshot(self) -> Snapshot:
