@@ -1,6 +1,5 @@
-"""Embedded clusters: how they are described, put together, timed and run.
+"""Embedded clusters: their files, clocks and components.
 
-`fleet` is all clusters of a `fleet_file`, `live` one of them with its components and cloud, `embedded`
-an API server with components, `runtime` what runs and restarts these. `clock` has time that is real,
-scaled or manual.
+`fleet` runs all clusters of a `fleet_file`, `live` is one cluster with its components and cloud, and
+`embedded` is an API server with components. `clock` has real, scaled and manual time. Start with `live`.
 """

@@ -1,12 +1,11 @@
 """Clocks for embedded clusters: real, scaled or manual, all through the event loop.
 
-Every wait in a cluster ends up in the loop, so replacing the loop's idea of time
-replaces it everywhere at once: asyncio's sleeps and timeouts, back-off, leases and
-delays all follow. A manual loop never waits: when nothing is ready, its time jumps
-to the next timer. A scaled loop waits a fraction of the time, and works as fast as it can.
+Every wait in a cluster ends up in the loop, so replacing the time of the loop replaces it everywhere:
+asyncio's sleeps and timeouts, back-off, leases and delays all follow. A manual loop never waits: when nothing
+is ready, its time jumps to the next timer. A scaled loop waits a fraction of the time, and works as fast as
+it can.
 
-With in-process transports nothing outside the loop takes part, and a manual run is
-the same run every time.
+With in-process transports nothing outside the loop takes part, and a manual run can be repeated exactly.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ _TICKS = 2**20
 
 
 class LoopClock:
-    """The clock of whatever loop is running; wall time starts at `epoch` with loop time zero."""
+    """The clock of the running loop; wall time is `epoch` at loop time zero."""
 
     def __init__(self, epoch: float = EPOCH) -> None:
         self._epoch = epoch
@@ -41,16 +40,16 @@ class LoopClock:
         await asyncio.sleep(seconds)
 
     def jump(self, seconds: float) -> None:
-        """Move the wall clock, as an operator or NTP would; durations do not notice."""
+        """Move the wall clock, as an operator or NTP would; durations are not affected."""
         self._epoch += seconds
 
 
 class Stalled(RuntimeError):
-    """Nothing is ready, no timer is set: every task waits for something that cannot come."""
+    """Nothing is ready and no timer is set: every task waits for ever."""
 
 
 class _ManualSelector(selectors.DefaultSelector):
-    """Instead of waiting for a timer, goes to it."""
+    """A selector that jumps to the next timer instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +66,7 @@ class _ManualSelector(selectors.DefaultSelector):
 
 
 class ManualLoop(asyncio.SelectorEventLoop):
-    """A loop whose time moves only when nothing else can happen, and then at once."""
+    """A loop whose time moves only when nothing is ready, and then jumps."""
 
     def __init__(self) -> None:
         self._timer = _ManualSelector()
@@ -83,16 +82,16 @@ class ManualLoop(asyncio.SelectorEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """On a grid of about a microsecond, never early.
+        """Round the time up to a grid of about a microsecond.
 
-        asyncio fires timers up to a nanosecond early. Two tasks whose timers are so close wake
-        each other for ever while this clock stands still; on the grid none are.
+        asyncio fires timers up to a nanosecond early. Two tasks whose timers are so close would wake each
+        other for ever while this clock stands still; the grid prevents that.
         """
         return super().call_at(math.ceil(when * _TICKS) / _TICKS, callback, *args, context=context)
 
 
 class _ScaledSelector(selectors.DefaultSelector):
-    """Waits a fraction of the time, and counts what it waited in full."""
+    """A selector that waits a fraction of the time, and counts the full time."""
 
     def __init__(self, speed: float) -> None:
         super().__init__()
@@ -114,8 +113,8 @@ class _ScaledSelector(selectors.DefaultSelector):
 class ScaledLoop(asyncio.SelectorEventLoop):
     """A loop that waits `speed` times as fast as real time.
 
-    Work takes as long as it takes: on a slow or busy machine scaled time slows down, instead of
-    running out for those who wait for the work.
+    Work takes its real time: on a slow or busy machine scaled time slows down, so that timeouts of other
+    tasks do not expire.
     """
 
     def __init__(self, speed: float) -> None:
@@ -133,7 +132,7 @@ class ScaledLoop(asyncio.SelectorEventLoop):
 
     @speed.setter
     def speed(self, speed: float) -> None:
-        """From the next wait on."""
+        """Set the speed from the next wait on."""
         self._waits.speed = speed
 
 
@@ -149,5 +148,5 @@ def run_scaled(main: Coroutine[Any, Any, T], speed: float) -> T:
 
 
 def loop_at(speed: float) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the loop of a fleet that lives `speed` times as fast; None: an ordinary one will do."""
+    """Return the loop factory for a fleet at `speed`; None for an ordinary loop."""
     return None if speed == 1.0 else lambda: ScaledLoop(speed)

@@ -1,8 +1,7 @@
-"""Karpool's controllers as components of embedded clusters: the declarations that run in production.
+"""Karpool's controllers as components of embedded clusters, from the same declarations as in production.
 
-Scheduler and descheduler run beside Karmada, the others in every member cluster. Options
-are the flags of the commands. A component that is killed and started again is a new
-process to everybody.
+Scheduler and descheduler run next to Karmada, the others in every member cluster. Options are the flags of
+the commands. A component that is killed and restarted is a new process.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,11 +35,11 @@ T = TypeVar("T", bound=Options)
 @dataclass(frozen=True)
 class EmbeddedController:
     declared: Controller[Any]
-    read: Callable[[Flags], Any]  # its options; raises Invalid with the flag as its path
+    read: Callable[[Flags], Any]  # parses the options; raises Invalid with the flag as its path
 
 
 def check_controllers(chosen: Mapping[str, Flags]) -> None:
-    """Raises Invalid with the path of the flag."""
+    """Check the flags. Raises Invalid with the path of the flag."""
     for name, flags in chosen.items():
         if name not in CONTROLLERS:
             raise Invalid(name, name, f"is not a controller; there are {', '.join(CONTROLLERS)}")
@@ -56,9 +55,10 @@ def add_controllers(
     wiring: Wiring | None = None,
     contract: SharedContract | None = None,
 ) -> Team:
-    """Start them, in this process unless wired otherwise; `EmbeddedFleet(...,
-    furnish=...)` is one place to call it.
-    Raises Invalid."""
+    """Start the controllers, in this process unless `wiring` says otherwise.
+
+    It can be called from `EmbeddedFleet(..., furnish=...)`. Raises Invalid.
+    """
     check_controllers(chosen)
     team = Team(fleet, wiring or InProcessWiring())
     for name, controller in CONTROLLERS.items():
@@ -68,7 +68,7 @@ def add_controllers(
 
 
 def _add(team: Team, controller: EmbeddedController, flags: Flags, contract: SharedContract | None) -> None:
-    """None of them is stopped but by ending its task."""
+    """Add a controller to its clusters; it runs until its task ends."""
     match controller.declared.place:
         case Place.MANY:
             team.wiring.add_estimators(team, flags)
@@ -88,7 +88,7 @@ def _with_market(
     declared: Controller[Any],
     client: Client,
 ) -> dict[str, Any]:
-    """Under a contract that says who shares it, consolidators tell each other, as real ones do."""
+    """Return market and contract of a cluster; consolidators that share a contract inform each other."""
     if contract is None:
         return {"market": Market(cluster.catalogue)}
     if not contract.contract.shared_by or declared is not CONSOLIDATOR:
@@ -108,7 +108,7 @@ def _karmada(fleet: EmbeddedFleet) -> EmbeddedCluster:
 
 
 def embedded_options(options: type[T], flags: Flags) -> T:
-    """Raises Invalid; with the flag as its path, if one is to blame."""
+    """Parse the options. Raises Invalid, with the flag as its path if one flag is wrong."""
     try:
         return read_options(options, flags, embedded=True)
     except InvalidOptions as error:
@@ -122,12 +122,12 @@ def embedded_options(options: type[T], flags: Flags) -> T:
 
 
 def _estimator_options(flags: Flags) -> EstimatorOptions:
-    """Of any cluster: each is told its name when it is started."""
+    """Parse the options with a placeholder name: each estimator gets its name when it starts."""
     return embedded_options(EstimatorOptions, {"cluster-name": "any", **flags})
 
 
 def _gpu_scaler_options(flags: Flags) -> GpuScalerOptions:
-    """Embedded kubelets run nothing, so nothing could enforce a share there, and nothing need."""
+    """Accept unenforced shares: embedded kubelets run no containers, so nothing enforces a share."""
     return embedded_options(GpuScalerOptions, {"accept-unenforced-shares": True, **flags})
 
 

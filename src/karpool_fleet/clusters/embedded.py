@@ -1,8 +1,8 @@
-"""One embedded cluster: an API server and the components that make it live.
+"""One embedded cluster: an API server and its components.
 
-`async with EmbeddedCluster("east", clock=...) as cluster` starts it; `cluster.add`
-puts a component in, `cluster.client(...)` is what anybody else talks to it with. The
-same seed, clock and sequence of calls give the same objects, byte for byte.
+`async with EmbeddedCluster("east", clock=...) as cluster` starts it; `cluster.add` adds a component, and
+`cluster.client(...)` returns a client for all others. The same seed, clock and sequence of calls give the
+same objects, byte for byte.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class EmbeddedCluster:
         crds: Iterable[Object] = (),
         idle_seconds: float = 0.0,
     ) -> None:
-        """`idle_seconds`: so seldom are watches looked at on which nothing happens; 0: as elsewhere."""
+        """Create a cluster. `idle_seconds` is the check interval of idle watches; 0 is the usual one."""
         self.name = name
         self.clock = clock
         self.server = ApiServer(clock, ids=self._uuids(f"{seed}/{name}/ids"))
@@ -49,7 +49,7 @@ class EmbeddedCluster:
         self._seed = seed
         self._crds = tuple(crds)
         self.faults = Faults(clock, crash=self._kill)
-        self._clients: dict[str, int] = {}  # how many each component has had
+        self._clients: dict[str, int] = {}  # number of clients of each component
         self._stack = AsyncExitStack()
         self._supervisor: Supervisor | None = None
 
@@ -59,9 +59,9 @@ class EmbeddedCluster:
         return self._supervisor
 
     def client(self, component: str) -> Client:
-        """A client of its own for `component`, without rate limits: the server is in this process."""
+        """Return a new client for `component`, without rate limits: the server is in this process."""
         transport = self.faults.wrap(component, InProcessTransport(self.server))
-        # Numbered, so that a component that is started again does not draw the same numbers again.
+        # Numbered, so that a restarted component does not draw the same random numbers again.
         number = self._clients[component] = self._clients.get(component, 0) + 1
         chance = self.random(f"{component}/{number}/chance").random
         return Client(
@@ -75,14 +75,14 @@ class EmbeddedCluster:
         )
 
     def new_status(self) -> ManagerStatus:
-        """Of a controller: what is looked at seldom is not stale at once."""
+        """Return the status of a controller; its staleness limit allows for the interval of idle watches."""
         return ManagerStatus(max(WatchOptions().max_staleness_seconds, 2 * self._pace.idle_seconds))
 
     def random(self, purpose: str) -> Random:
         return Random(f"{self._seed}/{self.name}/{purpose}")  # noqa: S311 - simulation, not secrets
 
     def jump(self, seconds: float) -> None:
-        """Move the wall clock of this cluster, if it is one that can be moved."""
+        """Move the wall clock of this cluster, if its clock can be moved."""
         if not isinstance(self.clock, LoopClock):
             raise TypeError(f"cluster {self.name}: its clock is not a LoopClock and cannot be moved")
         self.clock.jump(seconds)

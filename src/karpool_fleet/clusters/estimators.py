@@ -1,8 +1,8 @@
-"""The estimators of a fleet, asked without a network.
+"""Calls the estimators of a fleet without a network.
 
-The scheduler's own client and the estimator's own service, bytes between them as on the
-wire; only the connection is a function call, so it works on manual time. An estimator
-that is not running is as unreachable as one on a dead machine.
+It uses the scheduler's own client and the estimator's own service, with the bytes of the wire protocol
+between them. Only the connection is a function call, so it works on manual time. An estimator that is not
+running is unreachable.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +26,7 @@ _Method = Callable[[bytes, Any], Awaitable[bytes]]
 
 
 class Estimators:
-    """Those that are running, by cluster, and where a scheduler asks them."""
+    """The running estimators by cluster, and a client for them."""
 
     def __init__(self) -> None:
         self.services: dict[str, EstimatorService] = {}
@@ -36,8 +36,10 @@ class Estimators:
 
 
 class EstimatorComponent:
-    """The estimator of one cluster, placed where Karmada's Cluster object says. Raises Invalid for options
-    that cannot work."""
+    """The estimator of one cluster, with region and zones of Karmada's Cluster object.
+
+    Raises Invalid for invalid options.
+    """
 
     def __init__(
         self, context: Context, estimators: Estimators, given: dict[str, Any], karmada: Client | None = None
@@ -79,7 +81,7 @@ class _Channels:
 
 
 class _Channel:
-    """As much of a channel as the scheduler's client uses."""
+    """The part of a channel that the scheduler's client uses."""
 
     def __init__(self, estimators: Estimators, cluster: str) -> None:
         self._estimators = estimators

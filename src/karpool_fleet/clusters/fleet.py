@@ -1,4 +1,4 @@
-"""All clusters of a fleet file, running, with Karmada over them and faults at their times."""
+"""Runs all clusters of a fleet file, with Karmada and scheduled faults."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -23,7 +23,10 @@ log = structlog.get_logger(__name__)
 
 
 class EmbeddedFleet:
-    """`async with Fleet(file, clock) as fleet`; then `fleet.clusters["east"]`."""
+    """The clusters of a fleet file.
+
+    `async with EmbeddedFleet(file, clock) as fleet` runs them; then `fleet.clusters["east"]` is one of them.
+    """
 
     def __init__(
         self,
@@ -36,12 +39,13 @@ class EmbeddedFleet:
         catalogue: Path | None = None,
         idle_seconds: float = 0.0,
     ) -> None:
-        """`furnish` adds further components before anything is loaded and before faults are checked.
+        """Create the clusters.
 
-        Times of faults count from `faults_from` seconds after everything is there. `catalogue` is a file
-        with what clouds sell, instead of the shipped one. `idle_seconds`: see EmbeddedCluster.
+        `furnish` adds further components before objects are loaded and faults are checked. Times of faults
+        start `faults_from` seconds after loading. `catalogue` is a file that replaces the shipped catalogue.
+        `idle_seconds`: see EmbeddedCluster.
 
-        Raises FleetError when a cluster asks for what there is not.
+        Raises FleetError when a spec cannot be satisfied.
         """
         self.file = file
         self.clock = clock
@@ -61,13 +65,13 @@ class EmbeddedFleet:
 
     @property
     def api_servers(self) -> dict[str, EmbeddedCluster]:
-        """Every cluster with an API of its own, by name; Karmada's first."""
+        """Return every cluster with its own API server, by name; Karmada's first."""
         clusters = {self.karmada.name: self.karmada} if self.karmada else {}
         return clusters | {name: cluster.embedded for name, cluster in self.clusters.items()}
 
     @property
     def members(self) -> Collection[str]:
-        """Clusters that joined Karmada."""
+        """Return the clusters that joined Karmada."""
         spec = self.file.karmada
         return () if spec is None else spec.members or self.clusters
 

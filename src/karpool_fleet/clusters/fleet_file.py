@@ -1,8 +1,8 @@
-"""Fleet files: which embedded clusters to start, and what goes wrong in them when.
+"""Fleet files: which embedded clusters to start, and their faults.
 
-YAML, checked as a whole before anything starts. Whatever is wrong is one line with
-the file, the line in it, the field, the value and what would be right; unknown fields
-are refused, since a typo must not become a default.
+YAML, checked as a whole before anything starts. Each error is one line with the file, the line number, the
+field, the value and what would be right; unknown fields are refused, because a typo must not become a
+default.
 """
 
 import re
@@ -26,7 +26,7 @@ class _Part(msgspec.Struct, rename="camel", frozen=True, kw_only=True, forbid_un
 
 
 class StaticNodes(_Part, frozen=True):
-    """Machines that are there from the start and belong to no pool."""
+    """Machines that exist from the start and belong to no pool."""
 
     type: str
     count: int = 1
@@ -50,7 +50,7 @@ class NodeGroupSpec(_Part, frozen=True):
 
 
 class TimingSpec(_Part, frozen=True):
-    """Delays such as `3s`, `uniform(1s, 5s)`, `lognormal(30s, 0.4)`; what is not given stays as it is."""
+    """Delays such as `3s`, `uniform(1s, 5s)`, `lognormal(30s, 0.4)`; others have their defaults."""
 
     launch: str | None = None
     terminate: str | None = None
@@ -63,7 +63,7 @@ class TimingSpec(_Part, frozen=True):
     stop: str | None = None
 
     def delays(self) -> dict[str, Delay]:
-        """Raises Invalid naming the field."""
+        """Parse the delays. Raises Invalid naming the field."""
         delays: dict[str, Delay] = {}
         for name in self.__struct_fields__:
             text = getattr(self, name)
@@ -78,16 +78,16 @@ class TimingSpec(_Part, frozen=True):
 class ClusterSpec(_Part, frozen=True):
     name: str
     region: str = "us-east-1"
-    zones: list[str] = []  # some of the region's; none given: the first three
+    zones: list[str] = []  # of the region; empty: the first three
     autoscaler: str = "karpenter"  # karpenter, cluster-autoscaler or none
-    consolidation: bool = False  # Karpenter's own
+    consolidation: bool = False  # that of Karpenter
     preemption: bool = True
     timing: TimingSpec = TimingSpec()
     nodes: list[StaticNodes] = []
     node_groups: list[NodeGroupSpec] = []  # with cluster-autoscaler
-    objects: list[dict[str, Any]] = []  # NodePools, workloads, anything the server knows
+    objects: list[dict[str, Any]] = []  # NodePools, workloads, or any kind that the server has
     files: list[str] = []  # manifests, relative to the fleet file
-    snapshot: str = ""  # begin as this file has it: of `karpool snapshot` or `karpool record`
+    snapshot: str = ""  # initial state: a file of `karpool snapshot` or `karpool record`
 
 
 class StockOutFault(_Part, frozen=True):
@@ -98,7 +98,7 @@ class StockOutFault(_Part, frozen=True):
 
 
 class Requests(_Part, frozen=True):
-    """Which requests of which component; everything by default."""
+    """Selects requests of a component; all by default."""
 
     component: str = "*"
     method: str = ""  # "WRITE" is every method that changes something
@@ -118,8 +118,8 @@ class ApiDelay(Requests, frozen=True):
 class Watches(_Part, frozen=True):
     component: str = "*"
     path: str = ""
-    seconds: float = 0.0  # of late events and stale reads
-    expired: bool = False  # of cut watches: end with a 410
+    seconds: float = 0.0  # for late events and stale reads
+    expired: bool = False  # for cut watches: end with a 410
 
 
 class CrashAtWrite(_Part, frozen=True):
@@ -134,9 +134,9 @@ class SlowDevices(_Part, frozen=True):
 
 
 class FaultSpec(_Part, frozen=True):
-    """One thing that goes wrong at some time; exactly one of the kinds is given.
+    """One fault and its time; exactly one of the kinds is given.
 
-    Without `lasts` it does not end; a component that was crashed is then not started again.
+    Without `lasts` it does not end; a crashed component is then not started again.
     """
 
     cluster: str
@@ -144,13 +144,13 @@ class FaultSpec(_Part, frozen=True):
     lasts: str | None = None
     stock_out: StockOutFault | None = None
     zone_outage: str | None = None
-    interrupt_spot: int | None = None  # how many spot machines
+    interrupt_spot: int | None = None  # number of spot machines
     bad_boots: int | None = None  # machines that never become ready
     slow_devices: SlowDevices | None = None
     api_errors: ApiErrors | None = None
     api_delay: ApiDelay | None = None
     api_hang: Requests | None = None
-    lose_answers: Requests | None = None  # of writes, where no method is named
+    lose_answers: Requests | None = None  # of writes, if no method is named
     cut_watches: Watches | None = None
     lose_events: Watches | None = None
     repeat_events: Watches | None = None
@@ -159,7 +159,7 @@ class FaultSpec(_Part, frozen=True):
     crash: str | None = None
     crash_at_write: CrashAtWrite | None = None
     pause: str | None = None
-    clock_jump: str | None = None  # how far, as a duration; may be negative
+    clock_jump: str | None = None  # a duration; may be negative
 
     @property
     def kinds(self) -> list[str]:
@@ -170,14 +170,14 @@ class FaultSpec(_Part, frozen=True):
 
     @property
     def component(self) -> str:
-        """The component that must be there for this fault; "" when any will do."""
+        """Return the component that this fault needs; "" if it needs none."""
         named = self.crash or self.pause or (self.crash_at_write.component if self.crash_at_write else "")
         return named or ""
 
 
 class KarmadaSpec(_Part, frozen=True):
     name: str = "karmada"
-    members: list[str] = []  # none given: every cluster
+    members: list[str] = []  # empty: every cluster
 
 
 class FleetFile(_Part, frozen=True):
@@ -191,17 +191,17 @@ class FleetFile(_Part, frozen=True):
 
 
 def read_fleet_file(path: Path) -> FleetFile:
-    """Raises FleetError."""
+    """Read a fleet file. Raises FleetError."""
     return parse_fleet(read_bytes(path, "a fleet file"), str(path))
 
 
 def parse_fleet(data: bytes, where: str = "fleet file") -> FleetFile:
-    """Raises FleetError, whatever the bytes are."""
+    """Parse a fleet file. Raises FleetError for any invalid input."""
     return parse(data, where, "a fleet file", FleetFile, check_fleet)
 
 
 def check_fleet(fleet: FleetFile) -> None:
-    """What types cannot say; raises Invalid with the path."""
+    """Check what types cannot express. Raises Invalid with the path."""
     if fleet.api_version != API_VERSION or fleet.kind != "Fleet":
         raise Invalid("kind", f"{fleet.api_version} {fleet.kind}", f"must be {API_VERSION} Fleet")
     if not 0 < fleet.speed <= 100_000:

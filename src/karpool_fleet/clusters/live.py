@@ -1,7 +1,7 @@
-"""A cluster that lives: an API server with everything that makes objects move.
+"""A live cluster: an API server with all its controllers.
 
-Scheduler, kubelets, workload controllers, quotas, a cloud and an autoscaler over one
-embedded API server, as a cluster of a fleet file describes it.
+Scheduler, kubelets, workload controllers, quotas, a cloud and an autoscaler over one embedded API server, as
+a cluster of a fleet file describes it.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -51,13 +51,13 @@ from karpool_fleet.kubelet.kubelet import KubeletSettings, kubelet
 from karpool_fleet.runtime.supervisor import Build
 from karpool_fleet.workloads import workload_components
 
-ZONES = 3  # of a region, when a cluster does not say which
+ZONES = 3  # zones of a cluster that names none
 _CLOUD_DELAYS = frozenset(("launch", "terminate"))
 Object = dict[str, Any]
 
 
 class LiveCluster:
-    """One cluster, and the cloud it buys from."""
+    """One cluster and its cloud."""
 
     def __init__(
         self,
@@ -68,9 +68,10 @@ class LiveCluster:
         catalogue: Path | None = None,
         idle_seconds: float = 0.0,
     ) -> None:
-        """`catalogue` is a file instead of the shipped one. `idle_seconds`: see EmbeddedCluster.
+        """Create a cluster.
 
-        Raises FleetError when the spec asks for what the catalogue does not have.
+        `catalogue` is a file instead of the shipped one. `idle_seconds`: see EmbeddedCluster. Raises
+        FleetError when the catalogue lacks what the spec needs.
         """
         self.spec = spec
         self.catalogue_file = catalogue
@@ -87,7 +88,7 @@ class LiveCluster:
         if spec.autoscaler == "cluster-autoscaler":
             self._autoscaler = self._cluster_autoscaler()
         self.nodes = [node for nodes in spec.nodes for node in self._static(nodes)]
-        self.notes: list[str] = []  # what is not as in the snapshot that it began with
+        self.notes: list[str] = []  # differences from the snapshot that it started with
         enforce_quotas(self.embedded.server)
 
     @property
@@ -96,7 +97,7 @@ class LiveCluster:
 
     @asynccontextmanager
     async def running(self, folder: Path = Path()) -> AsyncIterator["LiveCluster"]:
-        """`folder` is where a snapshot to begin with is looked for."""
+        """Run the cluster; `folder` is the directory of the snapshot to start with."""
         async with self.embedded as cluster:
             if self.spec.snapshot:
                 self._restore(folder / self.spec.snapshot)
@@ -120,7 +121,7 @@ class LiveCluster:
             yield self
 
     async def load(self, folder: Path) -> int:
-        """Write the nodes and objects of the spec, and those of the files it names; returns how many."""
+        """Write the nodes and objects of the spec and of its files; return how many."""
         objects = [*self.nodes, *self._from_files(folder), *(dict(obj) for obj in self.spec.objects)]
         try:
             return await load_objects(self.embedded.client("loader"), objects)
@@ -179,7 +180,7 @@ class LiveCluster:
             raise FleetError(f"cluster {self.name}: nodeGroups: {error}") from None
 
     def _static(self, nodes: StaticNodes) -> list[Object]:
-        """Nodes that nobody bought: they are ready at once, and no fault of the cloud touches them."""
+        """Return static nodes: they are ready at once, and faults of the cloud do not affect them."""
         instance_type = self.catalogue.types.get(nodes.type)
         if instance_type is None:
             raise FleetError(
@@ -198,7 +199,7 @@ class LiveCluster:
 
 
 def catalogue_of(spec: ClusterSpec, file: Path | None = None) -> Catalogue:
-    """The catalogue of the cluster's region in its zones, shipped or of a file; raises FleetError."""
+    """Return the catalogue of the cluster's region and zones, shipped or from a file; raises FleetError."""
     if file is not None:
         return _of_file(spec, file)
     if not shipped_provider(spec.region):

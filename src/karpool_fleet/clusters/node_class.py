@@ -1,6 +1,6 @@
-"""Where the nodes of an embedded cluster can be, as the node class of its cloud says it on a real one.
+"""The node class of an embedded cluster's cloud, which names its region and zones.
 
-Pools go on naming the simulated provider's class; whoever asks for the region reads these.
+NodePools still refer to the class of the simulated provider; components that need the region read these.
 """
 
 from karpool.model.catalogue.catalogue import Catalogue
@@ -17,12 +17,12 @@ _AKS_GROUP = "/subscriptions/embedded/resourceGroups/MC_embedded_{region}/provid
 
 
 def node_class_kind(catalogue: Catalogue) -> ApiResource | None:
-    """None of a cloud that has none."""
+    """Return the resource; None for a provider without node classes."""
     return _BY_PROVIDER.get(catalogue.provider)
 
 
 def node_class(catalogue: Catalogue) -> Object | None:
-    """As its controller would have written it."""
+    """Return the object as its controller would have written it."""
     kind = node_class_kind(catalogue)
     if kind is None:
         return None

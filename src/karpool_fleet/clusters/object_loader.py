@@ -1,9 +1,8 @@
-"""Put objects into a cluster through its API, whatever their kinds.
+"""Loads objects of any kind into a cluster through its API.
 
-`load_objects` works with any server: kinds are looked up in its discovery, and status is
-written where the object has one, through the status subresource, since a create drops
-it. Loading twice changes nothing. `restore_objects` puts whole objects into an embedded
-server before anybody uses it, as a backup is put back: no admission, no events.
+`load_objects` works with any server: it finds kinds by discovery and writes the status through the status
+subresource, because a create drops it. Loading twice changes nothing. `restore_objects` puts whole objects
+into an embedded server before its first use, as a backup is restored: no admission, no events.
 """
 
 from collections.abc import Iterable
@@ -23,7 +22,7 @@ MANAGER = "karpool-loader"
 
 
 async def load_objects(client: Client, objects: Iterable[Object]) -> int:
-    """Returns how many objects were written. Raises KubeError naming the object."""
+    """Write the objects; return how many were written. Raises KubeError naming the object."""
     kinds: dict[tuple[str, str], tuple[ApiResource, bool]] = {}
     count = 0
     for obj in objects:
@@ -51,7 +50,7 @@ async def load_objects(client: Client, objects: Iterable[Object]) -> int:
 
 
 def _check(obj: Object) -> None:
-    """What the server cannot be asked without; everything else it judges itself."""
+    """Check the fields that a request needs; the server validates the rest."""
     metadata = obj.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     fields = {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), "metadata.name": name}
@@ -79,7 +78,7 @@ async def _find(client: Client, api_version: str, kind: str) -> tuple[ApiResourc
 
 
 def restore_objects(server: ApiServer, objects: Iterable[Object]) -> int:
-    """Returns how many there are. Raises Invalid for a kind that the server does not have."""
+    """Restore the objects; return their number. Raises Invalid for a kind that the server does not have."""
     cluster, count = server.cluster, 0
     now = rfc3339(cluster.clock.now())
     for obj in objects:

@@ -1,9 +1,9 @@
-"""A cluster of a file, put into an embedded one: its nodes run, its pods stay where they are.
+"""Restores a cluster from a file into an embedded one: its nodes run, and its pods stay where they are.
 
-The file is a snapshot, or the first moment of a recording. Nodes whose type the catalogue has become machines
-of the embedded cloud, so that they cost money and can be given back; others are there, and never go. What
-real controllers keep to themselves (revisions, hashes) is written as the embedded ones would have
-written it, or everything would be rolled out anew.
+The file is a snapshot, or the first state of a recording. Nodes whose type is in the catalogue become
+machines of the embedded cloud, so that they have a price and can be terminated; other nodes are never
+removed. State that real controllers keep in their own format (revisions, hashes) is rewritten in the format
+of the embedded ones; otherwise all workloads would be rolled out again.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from karpool_fleet.workloads import job_rules
 
 Object = dict[str, Any]
 
-# What an embedded cluster can do something with, in the order in which it is put there.
+# Kinds that an embedded cluster supports, in the order of their restoration.
 KINDS = (
     "Namespace",
     "PriorityClass",
@@ -47,16 +47,16 @@ KINDS = (
     "Job",
     "Pod",
 )
-# The embedded Karpenter has one class of nodes, whatever the cloud.
+# The embedded Karpenter has one node class, whatever the cloud.
 NODE_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 
-RUNS_ON = str(10 * 365 * 86_400)  # seconds that a pod runs whose end nobody knows
+RUNS_ON = str(10 * 365 * 86_400)  # run time in seconds of a pod whose end is not known
 _ENDED = ("Succeeded", "Failed")
 
 
 @dataclass
 class RestoredCluster:
-    """What is put into the server and into the cloud, and what a reader of figures should know."""
+    """The objects for the server, the machines for the cloud, and notes for readers of the figures."""
 
     objects: list[Object] = field(default_factory=list)
     machines: list[Instance] = field(default_factory=list)
@@ -72,7 +72,7 @@ def restored(
     now: float,
     uptime: float,
 ) -> RestoredCluster:
-    """`now` is the wall clock that `taken_at` becomes, `uptime` the one that machines boot by."""
+    """Restore a cluster. `taken_at` becomes `now` on the wall clock; `uptime` is the clock of machines."""
     whole = RestoredCluster()
     by_kind: dict[str, list[Object]] = {kind: [] for kind in KINDS}
     for obj in objects:
@@ -106,11 +106,11 @@ def restored(
         )
     by_kind["NodeClaim"] = kept
     for workload in (*by_kind["StatefulSet"], *by_kind["DaemonSet"]):
-        # Their pods carry the hash of a revision that is not in the file: nobody may take them for old ones.
+        # Their pods have the hash of a revision that is not in the file and must not count as outdated.
         workload["spec"]["updateStrategy"] = {"type": "OnDelete"}
     for pod in by_kind["Pod"]:
         if pod["spec"].get("restartPolicy") in ("Never", "OnFailure"):
-            # When it ends is in no snapshot; of a recording, whoever plays it knows.
+            # A snapshot does not say when the pod ends; the player of a recording knows and ends it.
             annotations = pod["metadata"].get("annotations") or {}
             pod["metadata"]["annotations"] = {**annotations, RUN_SECONDS: RUNS_ON}
     whole.objects = [obj for kind in KINDS for obj in by_kind[kind]]
@@ -119,7 +119,7 @@ def restored(
 
 
 def _is_over(obj: Object) -> bool:
-    """Ended, going, or kept only for its history: it holds nothing."""
+    """Whether an object has ended, is being deleted, or is kept only for its history."""
     if _metadata(obj).get("deletionTimestamp"):
         return True
     if obj["kind"] == "ReplicaSet":
@@ -135,7 +135,7 @@ def _metadata(obj: Object) -> Mapping[str, Any]:
 def _without_server_fields(obj: Object, taken_at: float, now: float) -> Object:
     metadata = {key: obj["metadata"][key] for key in KEPT_METADATA if key in obj["metadata"]}
     metadata.setdefault("creationTimestamp", "")
-    # Whoever else would take a finalizer away is not here.
+    # The controllers that would remove other finalizers do not run here.
     metadata["finalizers"] = [
         name for name in metadata.get("finalizers") or () if name == job_rules.FINALIZER
     ]
@@ -146,8 +146,10 @@ def _without_server_fields(obj: Object, taken_at: float, now: float) -> Object:
 
 
 def _at_new_times(value: Any, taken_at: float, now: float) -> Any:
-    """A copy in which every time is as long ago as it was. Heartbeats are left out: no kubelet here goes on
-    with them, and one that has stopped is a node that is lost."""
+    """Return a copy with all times shifted from `taken_at` to `now`.
+
+    Heartbeats are left out: no kubelet continues them here, and a node whose heartbeats stop counts as lost.
+    """
     if isinstance(value, list):
         return [_at_new_times(item, taken_at, now) for item in value]
     if not isinstance(value, dict):
@@ -162,7 +164,7 @@ def _at_new_times(value: Any, taken_at: float, now: float) -> Any:
 
 
 def _new_time(text: str, taken_at: float, now: float) -> str:
-    """What cannot be read, or lies ahead, is now: nothing of a file has yet to happen."""
+    """Shift a time; one that cannot be read, or is in the future, becomes now."""
     try:
         age = max(taken_at - parse_rfc3339(text), 0.0)
     except (Invalid, ValueError):
@@ -185,7 +187,7 @@ def _node_of(claim: Object) -> str:
 def _machine(
     node: Object, claim: Object | None, cluster: str, catalogue: Catalogue, uptime: float
 ) -> Instance | None:
-    """The machine that a node runs on; None where the catalogue has no such offer."""
+    """Return the machine of a node; None if the catalogue has no such offer."""
     labels = node["metadata"]["labels"]
     offer = CloudOffer(
         labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), capacity_type_of(labels) or ON_DEMAND
@@ -207,7 +209,7 @@ def _claim(claim: Object, pool: Object, machine: Instance) -> Object:
     try:
         current = pool_hash(decode(pool, NodePool))
     except Invalid:
-        return claim  # the pool cannot be read, and launches nothing
+        return claim  # the pool cannot be read, so it launches nothing
     annotations = claim["metadata"].setdefault("annotations", {})
     recorded = (pool["metadata"].get("annotations") or {}).get(HASH)
     if recorded is None or annotations.get(HASH) in (None, recorded):
@@ -216,7 +218,7 @@ def _claim(claim: Object, pool: Object, machine: Instance) -> Object:
 
 
 def _settle_owners(whole: RestoredCluster) -> None:
-    """Owners that are not in the file would be taken for deleted, and what they own with them."""
+    """Handle owners that are not in the file: otherwise garbage collection would delete their dependents."""
     uids = {obj["metadata"].get("uid") for obj in whole.objects}
     orphans = 0
     for obj in whole.objects:

@@ -1,4 +1,4 @@
-"""Put the API servers of a fleet on the network, behind one kubeconfig with a context each."""
+"""Serves the API servers of a fleet over HTTPS, with one context each in one kubeconfig."""
 
 import secrets
 from collections.abc import AsyncIterator

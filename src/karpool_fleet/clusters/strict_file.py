@@ -1,8 +1,7 @@
-"""YAML files that people write, read strictly: fleets and scenarios.
+"""Reads YAML files written by people strictly: fleets and scenarios.
 
-A file is checked as a whole. Whatever is wrong is one line with the file, the line in it,
-the field, the value and what would be right; unknown fields are refused, since a typo
-must not become a default.
+A file is checked as a whole. Each error is one line with the file, the line number, the field, the value and
+what would be right; unknown fields are refused, because a typo must not become a default.
 """
 
 import re
@@ -19,19 +18,19 @@ from karpool.model.errors import Invalid, ModelError
 
 API_VERSION = "karpool.dev/v1alpha1"
 SIZE_LIMIT = 4 * 2**20
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one that `safe_yaml` reads with
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the loader of `safe_yaml`
 T = TypeVar("T")
 
 
-_SHOWN_MAX = 500  # characters of a file that a message repeats
+_SHOWN_MAX = 500  # characters of a file that a message quotes
 
 
 class FleetError(ModelError):
-    """Something in a file cannot be used."""
+    """A file cannot be used."""
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """Raises FleetError."""
+    """Read a file of bounded size. Raises FleetError."""
     try:
         return read_bounded(path, SIZE_LIMIT)
     except OSError as error:
@@ -39,7 +38,7 @@ def read_bytes(path: Path, what: str) -> bytes:
 
 
 def parse(data: bytes, where: str, what: str, into: type[T], check: Callable[[T], None]) -> T:
-    """Raises FleetError, whatever the bytes are. `check` says what types cannot, and raises Invalid."""
+    """Parse and check a file. Raises FleetError for any invalid input; `check` raises Invalid."""
     document = one_document(data, where, what)
     try:
         converted = msgspec.convert(document, into)
@@ -53,7 +52,7 @@ def parse(data: bytes, where: str, what: str, into: type[T], check: Callable[[T]
 
 
 def one_document(data: bytes, where: str, what: str) -> Any:
-    """Raises FleetError."""
+    """Return the only document of a file. Raises FleetError."""
     try:
         documents = list(safe_yaml.load_documents(data, size_limit=SIZE_LIMIT))
     except safe_yaml.UnusableYaml as error:
@@ -70,8 +69,8 @@ def located(data: bytes, where: str, path: str, message: str) -> FleetError:
 
 
 def _line_of(data: bytes, path: str) -> int:
-    """The line that a field path points at, or that of the last part of it that is there."""
-    nodes = yaml.compose_all(data, Loader=_LOADER)  # read and bounded once before; others are empty
+    """Return the line of a field path, or of its last existing part."""
+    nodes = yaml.compose_all(data, Loader=_LOADER)  # parsed and bounded once before
     node: Any = next((node for node in nodes if not isinstance(node, yaml.ScalarNode)), None)
     line = int(node.start_mark.line) if node is not None else 0
     for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):

@@ -1,8 +1,8 @@
-"""Who works in a fleet, and how they reach API servers and each other.
+"""Wiring of controllers in a fleet: how they reach API servers and each other.
 
-Controllers are the same everywhere; a `Wiring` is what differs: within one process on any
-kind of time, or over HTTPS and gRPC as in production (`tour/over_https.py`). Every
-controller is a component of the cluster it works in: one that fails is started again.
+Controllers are the same everywhere; a `Wiring` is what differs: within one process on any kind of time, or
+over HTTPS and gRPC as in production (`tour/over_https.py`). Every controller is a component of its cluster:
+one that fails is restarted.
 """
 
 from collections import Counter
@@ -30,18 +30,18 @@ Work = Callable[[Client], Awaitable[None]]
 
 class Wiring(Protocol):
     def component(self, context: Context, name: str, work: Work) -> FleetComponent:
-        """A controller, given the client it shall use."""
+        """Return a component that runs `work` with its client."""
 
     def asker(self, clock: Clock) -> EstimatorClient:
-        """How a scheduler asks estimators."""
+        """Return the scheduler's client of estimators."""
 
     def add_estimators(self, team: "Team", flags: Flags) -> None:
-        """Start those of every member."""
+        """Start the estimators of all members."""
 
 
 @dataclass
 class Team:
-    """The controllers that were added to a fleet, and those that run of them whose insides others show."""
+    """The controllers of a fleet, and running ones whose state the dashboard or tests show."""
 
     fleet: EmbeddedFleet
     wiring: Wiring
@@ -56,7 +56,7 @@ class Team:
         options: OptionsT,
         parts: Callable[[Client], Mapping[str, Any]],
     ) -> None:
-        """Run a declared controller in a cluster, with parts that depend on how this fleet is wired."""
+        """Run a declared controller in a cluster, with parts that depend on the wiring."""
 
         async def work(client: Client) -> None:
             events = EventRecorder(client, controller.component(options))
@@ -78,7 +78,7 @@ class Team:
         self.added.append((cluster, name))
 
     def failures(self) -> Counter[str]:
-        """How often each controller failed and was started again."""
+        """Return how often each controller failed and was restarted."""
         return Counter(
             {f"{name} in {cluster.name}": cluster.components.restarts[name] for cluster, name in self.added}
         )
@@ -90,7 +90,7 @@ class Team:
 
 
 class InProcessWiring:
-    """Clients without a network, estimators by function calls: works on manual time."""
+    """Wiring without a network: in-process clients and estimators, which work on manual time."""
 
     def __init__(self) -> None:
         self.estimators = Estimators()
