@@ -1,7 +1,7 @@
-"""The faults of a fleet file, started and ended: one function per kind.
+"""Starts and ends the faults of a fleet file.
 
-Each starts its fault and returns what ends it. Faults of the cloud need a cluster
-with one; the others work between any component and its API server.
+Each function starts its fault and returns a function that ends it. Faults of the cloud need a cluster with a
+cloud; the others work between any component and its API server.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ CLOUD_FAULTS = frozenset(("stock_out", "zone_outage", "interrupt_spot", "bad_boo
 
 
 async def inject(fault: FaultSpec, cluster: EmbeddedCluster, live: LiveCluster | None) -> End:
-    """Start a fault now; what is returned ends it."""
+    """Start a fault now; return a function that ends it."""
     if live is not None and fault.kinds[0] in CLOUD_FAULTS:
         return _in_cloud(fault, live.cloud)
     if fault.crash is not None:
@@ -63,7 +63,7 @@ def _pause(cluster: EmbeddedCluster, component: str) -> End:
 
 
 def _between(fault: FaultSpec, cluster: EmbeddedCluster) -> Fault | None:
-    """Faults of requests and watches."""
+    """Start a fault of requests or watches."""
     faults = cluster.faults
     if (e := fault.api_errors) is not None:
         return faults.fail(

@@ -1,10 +1,9 @@
-"""Make an embedded cluster misbehave on command.
+"""Injects faults between components and the API server of an embedded cluster.
 
-`Faults.wrap` goes between a component and the API server. Each command names whom it
-hits ("*": everyone) and returns a `Fault` that counts its hits and can be ended. What
-is possible: errors, delays, requests that hang, answers that are lost after the work
-was done, watches that are cut, expire, lose, repeat or delay events, reads that lag, a
-process that dies before or after its n-th write, and one that stands still.
+`Faults.wrap` wraps the transport of a component. Each command names its component ("*": all of them) and
+returns a `Fault` that counts its hits and can be ended. The faults are: errors, delays, hanging requests,
+answers that are lost after the work was done, watches that are cut, expire, or lose, repeat or delay events,
+stale reads, a process that dies before or after its n-th write, and a process that is paused.
 """
 
 import asyncio
@@ -37,11 +36,11 @@ _WRITES = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 
 @dataclass
 class Fault:
-    """One thing that goes wrong. `times` None: until ended."""
+    """One fault. `times` None: until ended."""
 
     component: str
     method: str = ""  # "" for all; "WRITE" for all that change something
-    path: str = ""  # a regular expression, searched for in the path
+    path: str = ""  # a regular expression, searched in the path
     times: int | None = None
     status: int = 0
     retry_after: float | None = None
@@ -53,7 +52,7 @@ class Fault:
         self.ended.set()
 
     def takes(self, component: str, request: HttpRequest) -> bool:
-        """Whether this request is hit; counts it when it is."""
+        """Whether this request is hit; counts the hit."""
         if self.ended.is_set() or self.component not in (EVERYONE, component):
             return False
         if (
@@ -71,7 +70,7 @@ class Fault:
 
 
 class HitRequests(TypedDict, total=False):
-    """Which requests of a component; all by default."""
+    """Selects requests of a component; all by default."""
 
     method: str
     path: str
@@ -86,7 +85,7 @@ class Faults:
     """All faults of one cluster."""
 
     def __init__(self, clock: Clock, crash: Callable[[str], object] | None = None) -> None:
-        """`crash` stops a component by name; needed for `crash_at_write`."""
+        """Create the faults; `crash` stops a component by name and is needed for `crash_at_write`."""
         self.clock = clock
         self.crash = crash
         self.writes: dict[str, int] = {}  # by component, since the start
@@ -96,7 +95,7 @@ class Faults:
         self._hangs: list[Fault] = []
         self._crashes: list[tuple[Fault, int, str]] = []
         self._paused: dict[str, asyncio.Event] = {}
-        self._watch_faults: list[tuple[str, Fault]] = []  # what happens to events: lose, repeat, late
+        self._watch_faults: list[tuple[str, Fault]] = []  # faults of events: lose, repeat, late
         self._stale: list[Fault] = []
         self._streams: dict[_Stream, None] = {}
 
@@ -113,12 +112,14 @@ class Faults:
         retry_after: float | None = None,
         **requests: Unpack[HitRequests],
     ) -> Fault:
-        """Answer with an error before the server sees the request; status 0 is no answer at all."""
+        """Answer with an error before the server sees the request; status 0 means no answer."""
         return _kept(self._errors, Fault(component, status=status, retry_after=retry_after, **requests))
 
     def lose_answers(self, component: str = EVERYONE, **requests: Unpack[HitRequests]) -> Fault:
-        """The server does what it was asked, and whoever asked sees the connection break: of writes, where no
-        method is named."""
+        """Execute requests, but break the connection before the answer.
+
+        Affects writes if no method is named.
+        """
         requests["method"] = requests.get("method") or "WRITE"
         return _kept(self._unanswered, Fault(component, **requests))
 
@@ -126,11 +127,11 @@ class Faults:
         return _kept(self._delays, Fault(component, seconds=seconds, **requests))
 
     def hang(self, component: str = EVERYONE, **requests: Unpack[HitRequests]) -> Fault:
-        """The request reaches nobody and is not answered until the fault ends."""
+        """Hold requests, which never reach the server, until the fault ends."""
         return _kept(self._hangs, Fault(component, **requests))
 
     def crash_at_write(self, component: str, number: int, *, when: str) -> Fault:
-        """Die right before, or right after, the n-th write from now (1 is the next)."""
+        """Kill the component right before, or right after, the n-th write from now (1 is the next)."""
         assert when in ("before", "after"), when
         fault = Fault(component, "WRITE", times=1)
         self._crashes = [crash for crash in self._crashes if not crash[0].ended.is_set()]
@@ -138,7 +139,7 @@ class Faults:
         return fault
 
     def pause(self, component: str) -> None:
-        """The process stands still at its next contact with the server, as under SIGSTOP."""
+        """Pause the component at its next request, as SIGSTOP does."""
         self._paused.setdefault(component, asyncio.Event())
 
     def resume(self, component: str) -> None:
@@ -153,7 +154,7 @@ class Faults:
         return len(hit)
 
     def lose_events(self, component: str = EVERYONE, *, path: str = "", times: int | None = None) -> Fault:
-        """Watches swallow events. End it and `cut_watches(expired=True)` to let the watcher find out."""
+        """Drop events of watches. End it and `cut_watches(expired=True)` to let the watcher recover."""
         return self._on_watch("lose", Fault(component, path=path, times=times))
 
     def repeat_events(self, component: str = EVERYONE, *, path: str = "", times: int | None = None) -> Fault:
@@ -165,7 +166,7 @@ class Faults:
         return self._on_watch("late", Fault(component, path=path, times=times, seconds=seconds))
 
     def stale_reads(self, component: str = EVERYONE, *, seconds: float, path: str = "") -> Fault:
-        """Answer reads with what the same read answered before, if that is at most so old."""
+        """Answer reads with an earlier answer to the same read, if that is at most `seconds` old."""
         return _kept(self._stale, Fault(component, "GET", path, seconds=seconds))
 
     def _on_watch(self, how: str, fault: Fault) -> Fault:
@@ -173,10 +174,10 @@ class Faults:
         self._watch_faults.append((how, fault))
         return fault
 
-    # What the transports ask
+    # Called by the transports
 
     async def before(self, component: str, request: HttpRequest, limit: float | None) -> HttpResponse | None:
-        """Wait as long as faults demand; an answer ends the request here."""
+        """Wait as long as faults demand; return an answer that replaces the request, or None."""
         while waiting := self._paused.get(component):
             await waiting.wait()
         for fault in _taking(self._delays, component, request):
@@ -215,7 +216,7 @@ class Faults:
                 fault.component == component
                 and moment == when
                 and not fault.ended.is_set()
-                # Writes may overlap: the n-th can end after the next has begun.
+                # Writes may overlap: the n-th can end after the next has started.
                 and (
                     self.writes[component] == number or (when == "after" and self.writes[component] > number)
                 )
@@ -225,18 +226,18 @@ class Faults:
                 await self._die(component)
 
     async def _die(self, component: str) -> NoReturn:
-        """Nothing after this await happens any more."""
+        """Crash the component; this await never returns."""
         assert self.crash is not None, "crash_at_write needs Faults(crash=...)"
         self.crash(component)
         await asyncio.get_running_loop().create_future()
         raise AssertionError("unreachable")
 
     def stale(self, component: str, request: HttpRequest) -> float:
-        """How old an answer to this read may be; 0: it must be fresh."""
+        """Return how old an answer to this read may be; 0: it must be fresh."""
         return max((fault.seconds for fault in _taking(self._stale, component, request)), default=0.0)
 
     def events(self, component: str, request: HttpRequest, line: bytes) -> tuple[list[bytes], float]:
-        """What a watcher gets in place of one event, and after how long."""
+        """Return the lines that replace one event, and their delay."""
         lines, wait = [line], 0.0
         for how, fault in self._watch_faults:
             if not fault.takes(component, request):
@@ -251,7 +252,7 @@ class Faults:
 
 
 def _kept(faults: list[Fault], fault: Fault) -> Fault:
-    """Those that are over go, or a month of faults would slow down every request."""
+    """Add a fault and drop ended ones, which would slow down every request."""
     faults[:] = [fault for fault in faults if not fault.ended.is_set()]
     faults.append(fault)
     return fault
@@ -281,7 +282,7 @@ def error_response(code: int, retry_after: float | None = None) -> HttpResponse:
 
 
 class _Faulty:
-    """A transport with faults; a `kube.transport.Transport`."""
+    """A `Transport` with faults."""
 
     def __init__(self, faults: Faults, component: str, inner: Transport) -> None:
         self._faults = faults
@@ -303,7 +304,7 @@ class _Faulty:
         key, now = (request.path, tuple(request.query)), self._faults.clock.monotonic()
         answer = self._remembered.get(key)
         if answer is None or now - answer[0] > lag:
-            # What nobody may be told any more goes, or a month of other names would pile up.
+            # Drop expired answers; otherwise answers for other names would pile up.
             self._remembered = {key: old for key, old in self._remembered.items() if now - old[0] <= lag}
             answer = self._remembered[key] = (now, await self._inner.request(request, timeout=timeout))
         return answer[1]
@@ -329,7 +330,7 @@ class _Faulty:
 
 
 class _Ended:
-    """A plain answer where a stream was asked for."""
+    """A plain answer to a stream request."""
 
     def __init__(self, response: HttpResponse) -> None:
         self.status = response.status
