@@ -211,7 +211,7 @@ class GroupScaleUpActuator:
         ]
 
     def _with_coming(self, snapshot: Room, views: Sequence[GroupView]) -> Room:
-        """Return the snapshot with starting nodes at their final size, with the pods that they already have."""
+        """Return the snapshot with starting nodes at their final size and with the pods on them."""
         rows: list[NodeRow] = []
         held: list[tuple[int, str]] = []  # new row, node
         for view in views:

@@ -218,7 +218,7 @@ def _claim(claim: Object, pool: Object, machine: Instance) -> Object:
 
 
 def _settle_owners(whole: RestoredCluster) -> None:
-    """Handle owners that are not in the file: otherwise garbage collection would delete their dependents."""
+    """Drop references to owners that are not in the file; the garbage collector would delete their pods."""
     uids = {obj["metadata"].get("uid") for obj in whole.objects}
     orphans = 0
     for obj in whole.objects:
