@@ -1,8 +1,8 @@
 """A simulated Karmada control plane: member clusters join it, and templates are propagated to them.
 
-One embedded cluster with Karmada's definitions plays its API server and runs these
-components; others are members. There is no scheduler here: whoever writes
-`spec.clusters` of a binding, and signs it as schedulers do, is one.
+One embedded cluster with Karmada's definitions is its API server and runs these components; others are
+members. There is no scheduler here: a scheduler is any client that writes `spec.clusters` of a binding and
+the annotation of the applied placement.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ __all__ = ["JoinedMember", "join", "karmada_components"]
 def karmada_components(
     members: Mapping[str, JoinedMember], *, graceful_eviction_timeout: float = TIMEOUT_SECONDS
 ) -> Mapping[str, Build]:
-    """What to add to the cluster that plays the control plane, by the names upstream gives them.
+    """Return the components of the control plane, by upstream's names.
 
     `members` may grow while the components run; a Cluster without an entry is not ready.
     """

@@ -1,1 +1,1 @@
-"""Member clusters: how they join, what the control plane learns of them, taints and evictions."""
+"""Member clusters: how they join, their status in the control plane, taints and evictions."""

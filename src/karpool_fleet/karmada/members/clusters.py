@@ -1,7 +1,7 @@
-"""The cluster controller: room for each member's works, taints for its condition, an orderly leave.
+"""The cluster controller: execution namespaces, taints for conditions, and removal of members.
 
-A member that is not ready takes no new work (NoSchedule); what it has it keeps, since upstream
-has left that to the operator since v1.15.
+A member that is not ready gets no new work (NoSchedule). Its existing work stays: since v1.15 upstream leaves
+that to the operator.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _OWN = frozenset(((NOT_READY, NO_SCHEDULE), (UNREACHABLE, NO_SCHEDULE), (TERMINA
 
 
 def taints_for(cluster: Object) -> list[tuple[str, str]]:
-    """Which of the controller's own taints a cluster must have, as key and effect."""
+    """Return the controller's own taints of a cluster, as key and effect."""
     ready = condition_of((cluster.get("status") or {}).get("conditions"), "Ready")
     taints = []
     if ready is None or ready["status"] != "True":
@@ -54,7 +54,7 @@ def taints_for(cluster: Object) -> list[tuple[str, str]]:
 
 
 def with_taints(held: Sequence[Object], own: Sequence[tuple[str, str]], now: float) -> list[Object]:
-    """A cluster's taints with the controller's own as they must be, and everybody else's as they are."""
+    """Return the taints of a cluster with the controller's own updated and all others unchanged."""
     kept = [entry for entry in held if (pair := _pair(entry)) not in _OWN or pair in own]
     there = {_pair(entry) for entry in kept}
     added = [
@@ -114,7 +114,7 @@ class ClusterController(QueueController[str]):
         return await patch_version(self._client, CLUSTERS, cluster, patch)
 
     async def _remove(self, name: str, cluster: Object) -> Requeue | None:
-        """Step by step: no more workloads, no more works, no more targets, gone."""
+        """Remove a member step by step: workloads, works, targets, then the Cluster."""
         finalizers = cluster["metadata"].get("finalizers") or []
         if CLUSTER_FINALIZER not in finalizers:
             return None

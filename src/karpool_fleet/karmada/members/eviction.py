@@ -1,8 +1,8 @@
-"""The graceful eviction controller: a cluster is emptied only when its replacement is well.
+"""The graceful eviction controller: a cluster is emptied only when its replacement is healthy.
 
-A task ends when every cluster of the present result is healthy and the scheduler has
-seen the binding as it is, or when its grace period is over; one that suppresses the
-deletion waits for a person. Works of emptied clusters are the binding controller's.
+A task ends when every target cluster is healthy and the scheduler has observed the binding, or when its grace
+period is over; a task that suppresses the deletion waits for a person. The binding controller deletes the
+works of emptied clusters.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ TIMEOUT_SECONDS = 600.0
 
 class Assessment(NamedTuple):
     kept: list[Object]
-    check_in: float | None  # seconds until a grace period ends; None: nothing to wait for
+    check_in: float | None  # seconds until a grace period ends; None without one
 
 
 def assess(binding: Object, timeout: float, now: float) -> Assessment:
-    """Which tasks of a binding go on."""
+    """Return which tasks of a binding continue."""
     spec, status = binding["spec"], binding.get("status") or {}
     observed = status.get("schedulerObservedGeneration") == binding["metadata"].get("generation")
     replaced = observed and _all_healthy(spec.get("clusters") or (), status.get("aggregatedStatus") or ())

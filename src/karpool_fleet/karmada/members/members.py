@@ -1,8 +1,8 @@
-"""Member clusters as the control plane knows them: how to reach one, how one joins.
+"""Member clusters of the control plane: how to reach them, and how they join.
 
-A `JoinedMember` is what an operator would put into a kubeconfig and a Cluster object. Every
-part of the control plane has a client of its own for each member and no other way in,
-so a fault aimed at that client cuts the member off.
+A `JoinedMember` is what an operator would put into a kubeconfig and a Cluster object. Every part of the
+control plane has its own client for each member and no other access, so a fault on that client cuts the
+member off.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from karpool_fleet.runtime.supervisor import Context
 
 T = TypeVar("T")
 
-CALLER = "karmada"  # as whom the control plane comes to a member
+CALLER = "karmada"  # the control plane's name in member clusters
 OURS = ListOptions(label_selector=f"{MANAGED}=true")
 
-# Grades of a Cluster that is created without any: cores, and GiB of memory, from which a grade starts.
+# Default grades of a Cluster: lower bounds in cores and GiB of memory.
 _GRADES = ((0, 0), (1, 4), (2, 16), (4, 32), (8, 64), (16, 128), (32, 256), (64, 512), (128, 1024))
 _MOST = str(2**63 - 1)
 
@@ -35,7 +35,7 @@ _MOST = str(2**63 - 1)
 @dataclass(frozen=True)
 class JoinedMember:
     name: str
-    connect: Callable[[str], Client]  # a client for the named caller, such as `EmbeddedCluster.client`
+    connect: Callable[[str], Client]  # returns a client for a named caller, such as `EmbeddedCluster.client`
     provider: str = ""
     region: str = ""
     zones: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ def _gib(amount: int) -> str:
 
 
 def cluster_object(member: JoinedMember) -> Object:
-    """The Cluster to create for a member, with what upstream's admission adds."""
+    """Return the Cluster object of a member, with the defaults of upstream's admission."""
     place = {"provider": member.provider, "region": member.region, "zones": list(member.zones)}
     models = default_models() if member.resource_models is None else list(member.resource_models)
     spec: Object = {
@@ -76,7 +76,7 @@ def cluster_object(member: JoinedMember) -> Object:
 
 
 async def join(client: Client, member: JoinedMember) -> Object:
-    """Make `member` part of the fleet; joining twice changes nothing. `client` is the control plane's."""
+    """Join a member; joining twice changes nothing. `client` is the control plane's."""
     try:
         return await client.create(CLUSTERS, cluster_object(member))
     except AlreadyExists:
@@ -84,7 +84,7 @@ async def join(client: Client, member: JoinedMember) -> Object:
 
 
 class MemberKinds:
-    """Which resource of a server an apiVersion and kind are; asked once each, then remembered."""
+    """Maps apiVersion and kind to the resources of a server, with a cache."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -92,7 +92,10 @@ class MemberKinds:
         self._with_status: dict[ApiResource, bool] = {}
 
     async def find(self, api_version: str, kind: str) -> ApiResource | None:
-        """None when the server does not serve it now; raises when the server cannot be asked."""
+        """Return the resource; None if the server does not serve it now.
+
+        Raises if the server cannot be reached.
+        """
         resource = self._known.get((api_version, kind))
         if resource is None:
             await self._learn(api_version)
@@ -100,7 +103,7 @@ class MemberKinds:
         return resource
 
     def has_status(self, resource: ApiResource) -> bool:
-        """Whether a resource that was found has a status of its own to write."""
+        """Whether a resource that was found has a status subresource."""
         return self._with_status.get(resource, False)
 
     async def _learn(self, api_version: str) -> None:
@@ -121,7 +124,7 @@ class MemberKinds:
 
 
 class Connection:
-    """One component's way into one member: a client, and what the member serves."""
+    """One component's connection to one member: a client, and the kinds that the member serves."""
 
     def __init__(self, member: JoinedMember) -> None:
         self.member = member
@@ -130,14 +133,14 @@ class Connection:
 
 
 class Connections:
-    """One component's connections, made when first needed."""
+    """One component's connections, opened on first use."""
 
     def __init__(self, members: Mapping[str, JoinedMember]) -> None:
         self._members = members
         self._made: dict[str, Connection] = {}
 
     def get(self, name: str) -> Connection | None:
-        """None for a cluster that nobody told us how to reach."""
+        """Return the connection; None for a cluster without a known address."""
         member = self._members.get(name)
         if member is None:
             return None
@@ -147,7 +150,7 @@ class Connections:
 
 
 def start_in(group: asyncio.TaskGroup, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
-    """A task of `group`; None when the component it belongs to is being stopped."""
+    """Start a task in `group`; None if its component is being stopped."""
     try:
         return group.create_task(work, name=name)
     except RuntimeError:
@@ -156,14 +159,14 @@ def start_in(group: asyncio.TaskGroup, work: Coroutine[Any, Any, Any], name: str
 
 
 class MemberController:
-    """A controller with a queue for each member, so that one that hangs does not hold the others up."""
+    """A controller with a queue for each member, so that one that hangs does not delay the others."""
 
     workers = 4
 
     def __init__(self, context: Context, members: Mapping[str, JoinedMember]) -> None:
         self._context, self._client, self._clock = context, context.client, context.clock
         self.connections = Connections(members)
-        self.group: asyncio.TaskGroup | None = None  # of all its tasks, while it runs
+        self.group: asyncio.TaskGroup | None = None  # group of all its tasks, while it runs
         self._queues: dict[str, WorkQueue[ObjectKey]] = {}
 
     async def run(self) -> None:
@@ -171,7 +174,7 @@ class MemberController:
         async with asyncio.TaskGroup() as self.group:
             for cluster, queue in self._queues.items():
                 self._start(cluster, queue)
-            await asyncio.Event().wait()  # members may come at any time
+            await asyncio.Event().wait()  # members may join at any time
 
     def _queue_of(self, cluster: str) -> WorkQueue[ObjectKey]:
         if cluster not in self._queues:
@@ -188,7 +191,7 @@ class MemberController:
 
 
 class MemberInformers(Generic[T]):
-    """What members hold of ours, of chosen kinds, each watched from when it is first asked for.
+    """Informers for our objects in members; each kind is watched on first use.
 
     The tasks belong to the controller, and end with it.
     """
@@ -220,6 +223,6 @@ class MemberInformers(Generic[T]):
         return informer
 
     def stop(self, cluster: str) -> None:
-        """Forget a member that has left."""
+        """Stop watching a member that has left."""
         for key in [key for key in self._running if key[0] == cluster]:
             self._running.pop(key)[1].cancel()

@@ -1,7 +1,7 @@
-"""The namespace sync controller: members have the namespaces that templates live in.
+"""The namespace sync controller: creates the namespaces of templates in all members.
 
-Every namespace of the control plane that is not reserved becomes a work in every
-execution space; the work belongs to the namespace and goes with it.
+Every namespace of the control plane that is not reserved becomes a work in every execution namespace; the
+work is owned by the namespace and deleted with it.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class _Pair(NamedTuple):
 
 def namespace_work(namespace: Object, cluster: str) -> Object:
     namespace = {**namespace, "apiVersion": "v1", "kind": "Namespace"}
-    # A namespace that a member already has is shared, not fought over.
+    # A namespace that a member already has is shared.
     notes = {CONFLICT_RESOLUTION: "overwrite"}
     manifest = marked_manifest(cluster, namespace, plain_manifest(namespace), notes, {})
     meta = manifest["metadata"]
@@ -65,7 +65,8 @@ class NamespaceSyncController(QueueController[_Pair]):
         if not is_reserved(change.key.name):
             for name in names:
                 self._queue.add(_Pair(change.key.name, name))
-        # The space of one cluster is nothing to the others: with many it would be asked for by all of them.
+        # The execution namespace of one cluster does not concern the others: with many clusters all would ask
+        # for it.
         for name in names:
             if change.key.name == execution_space(name):
                 self._whole_cluster(name)
@@ -85,7 +86,7 @@ class NamespaceSyncController(QueueController[_Pair]):
             return None
         member = self._clusters.get(cluster)
         if member is None or space is None:
-            return None  # the space, when it is made, brings us back
+            return None  # the event of its creation brings us back
         if any("deletionTimestamp" in obj["metadata"] for obj in (namespace, member, space)):
             return None
         work = namespace_work(namespace, pair.cluster)

@@ -1,8 +1,8 @@
-"""How much a member has, gives away and is asked for, kept up to date pod by pod and node by node.
+"""The resource summary of a member, updated with each pod and node.
 
-`allocated` are the requests of pods bound to a node, `allocating` those of pods that
-wait; `pods` is one of the resources. Each node counts in the grade of what is free
-on it. A change costs the same however large the member is.
+`allocated` are the requests of pods with a node, `allocating` those of pending pods; `pods` is one of the
+resources. Each node counts in the grade of its free resources. The cost of a change does not depend on the
+size of the member.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Models:
                 floors.append(resources.amount(model_range["name"], model_range["min"]))
 
     def grade_of(self, free: Mapping[str, int]) -> int:
-        """The index of the highest grade of which every resource is free, 0 for less than any."""
+        """Return the index of the highest grade whose every resource is free, 0 for less than any."""
         lowest = len(self.grades) - 1
         for name, floors in self._floors.items():
             amount = free.get(name, 0)
@@ -48,16 +48,17 @@ class SummaryBuilder:
         self._allocatable: Resources = {}
         self._allocated: Resources = {}
         self._allocating: Resources = {}
-        self._nodes: dict[str, tuple[Resources, bool]] = {}  # what each can hold, and whether it is ready
+        # Allocatable of each node, and whether it is ready.
+        self._nodes: dict[str, tuple[Resources, bool]] = {}
         self._ready = 0
         self._used: dict[str, Resources] = {}
         self._pods: dict[ObjectKey, tuple[str, Resources]] = {}
         self._models: Models | None = None
         self._counts: list[int] = []
         self._grade: dict[str, int] = {}
-        self._stale: dict[str, None] = {}  # nodes whose grade is to be found again
+        self._stale: dict[str, None] = {}  # nodes whose grade must be recomputed
 
-    # Taking in
+    # Updates
 
     def on_pod(self, change: ObjectChange[Pod]) -> None:
         self._forget_pod(change.key)
@@ -108,13 +109,13 @@ class SummaryBuilder:
         self._ready += node.is_ready
         resources.add(self._allocatable, holds)
 
-    # Giving out
+    # Results
 
     def nodes(self) -> Object:
         return {"totalNum": len(self._nodes), "readyNum": self._ready}
 
     def resources(self, models: Sequence[Object]) -> Object:
-        """As `status.resourceSummary`."""
+        """Return the `status.resourceSummary`."""
         told: dict[str, Any] = {
             "allocatable": _shown(self._allocatable),
             "allocating": _shown(self._allocating),
@@ -139,7 +140,7 @@ class SummaryBuilder:
             if (before := self._grade.pop(name, None)) is not None:
                 self._counts[before] -= 1
             free = self._free(name)
-            # A node without a free pod slot is no use at any size.
+            # A node without a free pod slot is not usable.
             if free.get(PODS, 0) > 0:
                 self._grade[name] = grade = models.grade_of(free)
                 self._counts[grade] += 1
@@ -148,7 +149,7 @@ class SummaryBuilder:
         return [{"grade": grade, "count": count} for grade, count in pairs]
 
     def _free(self, name: str) -> Resources:
-        """What is left of a node; nothing of one that is gone."""
+        """Return what is free on a node; nothing if it is gone."""
         used = self._used.get(name)
         if used is not None and not any(used.values()):
             del self._used[name]

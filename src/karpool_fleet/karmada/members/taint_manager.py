@@ -1,8 +1,7 @@
-"""The taint manager: NoExecute taints drive bindings out of a cluster.
+"""The taint manager: NoExecute taints evict bindings from a cluster.
 
-Which tolerations count is read from the placement that was applied, so a binding that
-no scheduler has signed is not touched. A toleration with seconds holds for that long
-after the taint was added.
+Tolerations are read from the applied placement, so a binding that no scheduler has handled is not touched. A
+toleration with seconds holds for that long after the taint was added.
 """
 
 from contextlib import suppress
@@ -34,7 +33,7 @@ class Unsigned(ValueError):
 
 
 def evict_in(cluster: Object, binding: Object, now: float) -> float | None:
-    """Seconds until a cluster must be left, 0 for now, None for never; raises Unsigned."""
+    """Return the seconds until a cluster must be left, 0 for now, None for never; raises Unsigned."""
     taints = [taint for taint in cluster["spec"].get("taints") or () if taint.get("effect") == NO_EXECUTE]
     if not taints:
         return None
@@ -54,7 +53,7 @@ def evict_in(cluster: Object, binding: Object, now: float) -> float | None:
 
 
 def _held_for(taint: Object, tolerations: list[Toleration], now: float) -> float | None:
-    """How long one taint is still tolerated; None without limit."""
+    """Return how long one taint is still tolerated; None without limit."""
     parsed = Taint(key=taint["key"], value=taint.get("value", ""), effect=taint["effect"])
     using = [toleration for toleration in tolerations if toleration.tolerates(parsed)]
     if not using:
@@ -81,7 +80,7 @@ class _Case(NamedTuple):
 
 
 class TaintManager(QueueController[_Case]):
-    """Upstream has it off until asked for; here a NoExecute taint means what it says."""
+    """Upstream disables it by default; here NoExecute taints always take effect."""
 
     workers = 3
 

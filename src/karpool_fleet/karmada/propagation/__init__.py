@@ -1,1 +1,1 @@
-"""From templates and policies to bindings, works and objects in members. Start in `detector`."""
+"""From templates and policies to bindings, works and objects in members. Start with `detector`."""

@@ -1,4 +1,4 @@
-"""Affinities of raw objects: the targets of overrides, and the selectors of policies."""
+"""Affinities of raw objects: the targets of overrides and the selectors of policies."""
 
 from karpool.model.errors import Invalid
 from karpool.model.karmada.affinity import ClusterAffinity, matcher
@@ -8,7 +8,7 @@ from karpool_fleet.karmada.propagation.names import Object
 
 
 def matches_cluster(affinity: Object | None, cluster: Object) -> bool:
-    """All parts that are given must agree; one that cannot be read agrees with no cluster."""
+    """Whether a cluster matches all given parts; a part that cannot be read matches no cluster."""
     if not affinity:
         return True
     try:
@@ -19,7 +19,7 @@ def matches_cluster(affinity: Object | None, cluster: Object) -> bool:
 
 
 def selects(selector: Object, labels: dict[str, str]) -> bool:
-    """A label selector in object form; one that cannot be read selects nothing."""
+    """Match a label selector in object form; one that cannot be read selects nothing."""
     try:
         return decode(selector, LabelSelector).compile().matches(labels)
     except Invalid:

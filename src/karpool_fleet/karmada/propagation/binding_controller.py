@@ -1,8 +1,7 @@
-"""The binding controller: a binding's result becomes a work in each of its clusters.
+"""The binding controller: creates a work in each target cluster of a binding.
 
-Works of clusters that are neither targets nor being emptied are deleted. A binding goes
-only after its works have been told to go; what works do in members is left to the
-execution controller.
+Works of clusters that are neither targets nor being evicted gracefully are deleted. A binding is released
+only after the deletion of its works was requested; the execution controller handles works in members.
 """
 
 from contextlib import suppress
@@ -39,14 +38,14 @@ KIND_RETRY = Requeue(10.0)
 
 
 class WorksByBinding:
-    """Works as a watch tells them, by the binding they were made for."""
+    """Works of a watch, by their binding."""
 
     def __init__(self, feed: Feed[Object]) -> None:
         self._feed = feed
         self._by_ref: dict[BindingRef, dict[ObjectKey, None]] = {}
 
     def note(self, change: ObjectChange[Object]) -> BindingRef | None:
-        """Take in a change; the binding it concerns. To be called for every change."""
+        """Apply a change, and return the binding it concerns. It must be called for every change."""
         if change.object is None:
             return None
         ref = ref_in(change.object["metadata"].get("annotations") or {})
@@ -84,13 +83,13 @@ class BindingController(QueueController[BindingRef]):
             feed.on_change(self._on_override)
         self._clusters.on_change(self._on_cluster)
 
-    # What wakes it
+    # Triggers
 
     def _on_binding(self, change: ObjectChange[Object]) -> None:
         obj, old = change.object, change.old
         if obj is None or change.type == "DELETED":
             return
-        # Its status is none of our business.
+        # Changes of its status do not matter here.
         if old is None or _is_other(old, obj):
             self._queue.add(ref_of(obj))
 
@@ -102,7 +101,7 @@ class BindingController(QueueController[BindingRef]):
             self._queue.add(ref)
 
     def _on_cluster(self, change: ObjectChange[Object]) -> None:
-        """A cluster that a result named before it was there."""
+        """Requeue bindings when a target cluster appears after the result."""
         if change.type != "ADDED":
             return
         for binding in self._bindings.objects():
@@ -110,12 +109,12 @@ class BindingController(QueueController[BindingRef]):
                 self._queue.add(ref_of(binding))
 
     def _on_override(self, change: ObjectChange[Object]) -> None:
-        """Everything in its reach is looked at again: whatever it meant before or means now."""
+        """Requeue every binding in its scope, whether it applied before or applies now."""
         for binding in self._bindings.objects():
             if change.key.namespace in ("", binding["metadata"].get("namespace", "")):
                 self._queue.add(ref_of(binding))
 
-    # What it does
+    # Reconciliation
 
     async def _reconcile(self, ref: BindingRef) -> Requeue | None:
         binding = self._bindings.get(ref)
@@ -131,7 +130,7 @@ class BindingController(QueueController[BindingRef]):
         finalizers = binding["metadata"].get("finalizers") or ()
         if ref.finalizer not in finalizers:
             return
-        # The watch may not have told yet of a work we made; the server knows them all.
+        # The watch may not have a work yet that we created; the server has them all.
         ident = (binding["metadata"].get("labels") or {}).get(ref.id_label)
         if ident:
             listed = await self._client.list(WORKS, ListOptions(label_selector=f"{ref.id_label}={ident}"))
@@ -150,7 +149,7 @@ class BindingController(QueueController[BindingRef]):
 
     async def _delete(self, work: Object) -> None:
         if "deletionTimestamp" not in work["metadata"]:
-            with suppress(Conflict):  # another one by now, of which the watch will tell
+            with suppress(Conflict):  # replaced meanwhile; the watch will report it
                 await delete_object(self._client, WORKS, work)
 
     async def _ensure(self, ref: BindingRef, binding: Object) -> Requeue | None:
@@ -164,7 +163,7 @@ class BindingController(QueueController[BindingRef]):
         try:
             template = await self._client.get(resource, source["name"], namespace=source.get("namespace"))
         except NotFound:
-            return None  # its owner is gone, and the binding soon will be
+            return None  # its owner is gone, and the binding will be soon
         if template["metadata"]["uid"] != source.get("uid", template["metadata"]["uid"]):
             return None
         waits: list[Requeue] = []
@@ -178,7 +177,7 @@ class BindingController(QueueController[BindingRef]):
     ) -> Requeue | None:
         member = self._clusters.get(ObjectKey("", cluster))
         if member is None or "deletionTimestamp" in member["metadata"]:
-            return None  # nowhere to put it; the scheduler is told by the cluster's own change
+            return None  # no execution namespace; the event of the cluster brings us back
         wide = [policy for policy in self._wide.objects() if means(policy, manifest)]
         own = [policy for policy in self._own.objects() if means(policy, manifest)]
         try:
@@ -194,6 +193,6 @@ class BindingController(QueueController[BindingRef]):
 
 
 def _is_other(old: Object, new: Object) -> bool:
-    """Whether more than the status differs, as far as generations tell, or the object is to go."""
+    """Whether more than the status differs, by generation, or the object is being deleted."""
     generations = (obj["metadata"].get("generation") for obj in (old, new))
     return next(generations) != next(generations) or "deletionTimestamp" in new["metadata"]

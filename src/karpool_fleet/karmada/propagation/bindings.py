@@ -1,7 +1,7 @@
-"""Bindings: what a template and its policy make of one, and what a binding says.
+"""Bindings: their fields from template and policy, and accessors.
 
-The detector writes these fields and leaves the others alone: `clusters`,
-`gracefulEvictionTasks` and `rescheduleTriggeredAt` belong to schedulers and evictors.
+The detector writes these fields and keeps the others: `clusters`, `gracefulEvictionTasks` and
+`rescheduleTriggeredAt` belong to schedulers and evictors.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ from karpool_fleet.karmada.status import resource_interpreter
 from karpool_fleet.runtime.informers import Feed
 from karpool_fleet.runtime.supervisor import Context
 
-# What the detector keeps equal to the template and the policy.
+# Fields that the detector copies from the template and the policy.
 OWN_FIELDS = (
     "resource",
     "replicas",
@@ -52,7 +52,7 @@ OWN_FIELDS = (
 
 
 class BindingRef(NamedTuple):
-    """Which binding; one without a namespace is a ClusterResourceBinding."""
+    """The identity of a binding; without a namespace it is a ClusterResourceBinding."""
 
     namespace: str
     name: str
@@ -75,7 +75,7 @@ class BindingRef(NamedTuple):
 
     @property
     def where(self) -> str | None:
-        """The namespace as a client wants it."""
+        """Return the namespace for a client."""
         return self.namespace or None
 
     def annotations(self) -> dict[str, str]:
@@ -85,7 +85,7 @@ class BindingRef(NamedTuple):
 
 
 class BindingFeeds:
-    """The bindings of both kinds, as one component hears of them."""
+    """The bindings of both kinds, from the informers of one component."""
 
     def __init__(self, context: Context) -> None:
         kinds = (RESOURCEBINDINGS, CLUSTERRESOURCEBINDINGS)
@@ -114,7 +114,7 @@ def ref_for(template: Object) -> BindingRef:
 
 
 def ref_in(annotations: Object) -> BindingRef | None:
-    """The binding a work was made for."""
+    """Return the binding of a work."""
     if BINDING_NAME in annotations and BINDING_NAMESPACE in annotations:
         return BindingRef(annotations[BINDING_NAMESPACE], annotations[BINDING_NAME])
     if CLUSTER_BINDING_NAME in annotations:
@@ -123,7 +123,7 @@ def ref_in(annotations: Object) -> BindingRef | None:
 
 
 def spec_for(template: Object, policy: Object, schedule_priority: int | None) -> Object:
-    """The part of a binding's spec that follows from template and policy; absent where empty."""
+    """Return the part of a binding's spec that follows from template and policy, without empty fields."""
     meta, rules = template["metadata"], policy["spec"]
     spec: Object = {
         "resource": {
@@ -139,7 +139,7 @@ def spec_for(template: Object, policy: Object, schedule_priority: int | None) ->
         "conflictResolution": rules.get("conflictResolution") or "Abort",
     }
     if components := resource_interpreter.components(template):
-        spec["components"] = components  # then one count and one need would say too little
+        spec["components"] = components  # several pod templates: one count and one requirement do not suffice
     else:
         if replicas := resource_interpreter.replicas(template):
             spec["replicas"] = replicas
@@ -191,7 +191,7 @@ def owner_of(obj: Object) -> Object:
 
 
 def binding_patch(binding: Object, template: Object, claim: Claim, spec: Object) -> Object:
-    """A merge patch that brings a binding up to date; empty when it is."""
+    """Return the merge patch that updates a binding; empty if it is up to date."""
     meta, held, patch = binding["metadata"], binding["spec"], claim_patch(binding, claim)
     ref = ref_for(template)
     if ref.finalizer not in (meta.get("finalizers") or ()):
@@ -199,7 +199,7 @@ def binding_patch(binding: Object, template: Object, claim: Claim, spec: Object)
     if not any(owner["uid"] == template["metadata"]["uid"] for owner in meta.get("ownerReferences") or ()):
         patch["ownerReferences"] = [owner_of(template)]
     if "scheduling" in (held.get("suspension") or {}):
-        # Whoever holds scheduling back is not the policy.
+        # Another component, not the policy, suspends scheduling.
         kept = {"scheduling": held["suspension"]["scheduling"]}
         spec = {**spec, "suspension": {**(spec.get("suspension") or {}), **kept}}
     changes = {field: spec.get(field) for field in OWN_FIELDS if held.get(field) != spec.get(field)}
@@ -212,7 +212,7 @@ def binding_patch(binding: Object, template: Object, claim: Claim, spec: Object)
 
 
 def replaced(old: object, new: object) -> object:
-    """A merge patch value after which `old` has become exactly `new`."""
+    """Return a merge patch value that turns `old` into exactly `new`."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
     gone = {key: None for key in old if key not in new}
@@ -221,7 +221,7 @@ def replaced(old: object, new: object) -> object:
 
 
 def claim_patch(obj: Object, claim: Claim | None) -> Object:
-    """A merge patch of the metadata with which an object belongs to `claim` alone, or to nobody."""
+    """Return a metadata patch that sets `claim` as the only claim of an object, or removes all claims."""
     meta, patch = obj["metadata"], {}
     fields = (
         ("labels", CLAIM_LABELS, claim.labels if claim else {}),
@@ -243,7 +243,7 @@ def is_workload(spec: Object) -> bool:
 
 
 def targets_of(spec: Object) -> list[Object]:
-    """The scheduling result, then the clusters that other bindings need this one in."""
+    """Return the scheduling result, then the clusters that other bindings require."""
     targets = list(spec.get("clusters") or ())
     names = {target["name"] for target in targets}
     for snapshot in spec.get("requiredBy") or ():
@@ -255,7 +255,7 @@ def targets_of(spec: Object) -> list[Object]:
 
 
 def keeps_works_in(spec: Object) -> set[str]:
-    """Clusters whose work stays: targets, and those that are being emptied gracefully."""
+    """Return the clusters whose work stays: targets, and those that are being evicted gracefully."""
     kept = {target["name"] for target in targets_of(spec)}
     for task in spec.get("gracefulEvictionTasks") or ():
         if task.get("purgeMode") != "Directly":
@@ -264,7 +264,7 @@ def keeps_works_in(spec: Object) -> set[str]:
 
 
 def evict(spec: Object, cluster: str, task: Object) -> Object | None:
-    """A patch of `spec` that takes a cluster out of the result and leaves a task; None if it is not in."""
+    """Return a patch of `spec` that replaces a target by an eviction task; None without that target."""
     clusters: Sequence[Object] = spec.get("clusters") or ()
     leaving = next((target for target in clusters if target["name"] == cluster), None)
     if leaving is None:

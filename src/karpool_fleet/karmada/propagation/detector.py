@@ -1,8 +1,8 @@
-"""The resource detector: templates find their policy, and get a binding.
+"""The resource detector: finds the policy of each template and creates its binding.
 
-A template is claimed first, then bound: whoever sees the binding finds the claim. A
-template whose policy has gone or no longer means it is given up and looks for
-another; its binding, and what was propagated, stay until the template goes.
+A template is claimed before it is bound, so that every binding has a claim. A template whose policy is gone
+or no longer matches is released and looks for another; its binding, and what was propagated, stay until the
+template is deleted.
 """
 
 import asyncio
@@ -49,11 +49,11 @@ from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import patch_object, patch_version
 
 KIND_RETRY = Requeue(10.0)  # a kind that is not served may be defined later
-GOING_RETRY = Requeue(1.0)  # until the binding of a predecessor is gone
+GOING_RETRY = Requeue(1.0)  # until the binding of a deleted predecessor is gone
 
 
 class _Policy(NamedTuple):
-    """A policy to look at; without a namespace it is cluster-wide."""
+    """A policy to reconcile; without a namespace it is cluster-wide."""
 
     namespace: str
     name: str
@@ -68,7 +68,7 @@ class ResourceDetector(QueueController[TemplateKey | _Policy]):
         self._claimed: dict[tuple[str, str], dict[TemplateKey, None]] = {}
         self._claims: dict[TemplateKey, tuple[str, str]] = {}
         self._by_namespace: dict[str, dict[str, Object]] = {}
-        self._made: dict[BindingRef, Object] = {}  # bindings the watch has not told of yet
+        self._made: dict[BindingRef, Object] = {}  # bindings that the watch has not reported yet
         self._own: Feed[Object] = context.informers.of(PROPAGATIONPOLICIES)
         self._wide: Feed[Object] = context.informers.of(CLUSTERPROPAGATIONPOLICIES)
         self._classes: Feed[Object] = context.informers.of(PRIORITYCLASSES)
@@ -81,7 +81,7 @@ class ResourceDetector(QueueController[TemplateKey | _Policy]):
         self._templates.group = group
         await super()._work(group)
 
-    # What wakes it
+    # Triggers
 
     def _on_policy(self, change: ObjectChange[Object]) -> None:
         namespace, name = change.key
@@ -115,7 +115,7 @@ class ResourceDetector(QueueController[TemplateKey | _Policy]):
             self._claimed.setdefault(now, {})[key] = None
             self._claims[key] = now
 
-    # What it does
+    # Reconciliation
 
     async def _reconcile(self, task: TemplateKey | _Policy) -> Requeue | None:
         if isinstance(task, TemplateKey):
@@ -123,7 +123,7 @@ class ResourceDetector(QueueController[TemplateKey | _Policy]):
         return await self._spread(task)
 
     async def _spread(self, which: _Policy) -> Requeue | None:
-        """Have every template looked at that a change of this policy may concern."""
+        """Requeue every template that a change of this policy may affect."""
         for key in list(self._claimed.get(which, ())):
             self._queue.add(key)
         policy = self._by_namespace.get(which.namespace, {}).get(which.name)
@@ -134,7 +134,7 @@ class ResourceDetector(QueueController[TemplateKey | _Policy]):
         for selector in policy["spec"]["resourceSelectors"]:
             kind = (selector["apiVersion"], selector["kind"])
             if not self._templates.is_watched(*kind):
-                # Its templates come through the new watch.
+                # The new watch will report its templates.
                 if await self._templates.watch(*kind) is None:
                     missing = KIND_RETRY
                 continue
@@ -145,7 +145,7 @@ class ResourceDetector(QueueController[TemplateKey | _Policy]):
         return missing
 
     async def _identify(self, policy: Object) -> None:
-        """Write the permanent id onto a policy that has none."""
+        """Write the permanent id to a policy that has none."""
         meta, claim = policy["metadata"], claim_by(policy)
         label = POLICY_ID if claim.namespace else CLUSTER_POLICY_ID
         if label in (meta.get("labels") or {}):
@@ -176,7 +176,7 @@ class ResourceDetector(QueueController[TemplateKey | _Policy]):
         if claim is None:
             return None
         policy = self._by_namespace.get(claim.namespace, {}).get(claim.name)
-        # Another policy of the same name has made no claim.
+        # The claim belongs to an earlier policy of the same name.
         return policy if policy is not None and claim_by(policy).id == claim.id else None
 
     async def _claim(self, template: Object, claim: Claim | None) -> Object:
@@ -188,7 +188,7 @@ class ResourceDetector(QueueController[TemplateKey | _Policy]):
         return await patch_version(self._client, resource, template, {"metadata": patch})
 
     async def _give_up(self, key: TemplateKey, template: Object) -> None:
-        """Nobody wants the template any more: its binding is no longer scheduled, and stays as it is."""
+        """Release a template without policy: its binding is no longer scheduled, and stays as it is."""
         binding = self._bindings.get(ref_for(template))
         ours = binding is not None and binding["spec"]["resource"].get("uid") == template["metadata"]["uid"]
         if binding is not None and ours and (patch := claim_patch(binding, None)):

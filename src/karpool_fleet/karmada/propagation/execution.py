@@ -1,8 +1,7 @@
-"""The execution controller: what works say becomes true in the members.
+"""The execution controller: applies works in the members.
 
-A member that is not ready is left alone until it is. An object that goes from a member,
-or is changed there, is put right again; an object whose work goes is deleted with it,
-unless it is not ours or is to be preserved.
+A member that is not ready is skipped until it is ready. An object that is deleted or changed in a member is
+restored. An object is deleted with its work, unless it is not ours or must be preserved.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,13 +42,13 @@ DISPATCHING = ("Dispatching", "Work is being dispatched to member clusters.")
 
 
 class MemberObject(Wire, frozen=True):
-    """As much of a member's object as tells whether somebody has touched it."""
+    """The fields of a member's object that show whether it was changed."""
 
     metadata: ObjectMeta = ObjectMeta()
 
     @property
     def stamp(self) -> str:
-        """Changes with the specification; for kinds without generations with anything."""
+        """Return a value that changes with the spec; for kinds without generations, with any write."""
         meta = self.metadata
         return f"gen:{meta.generation}" if meta.generation else f"rv:{meta.resource_version}"
 
@@ -69,14 +68,14 @@ class ExecutionController(MemberController):
     def __init__(self, context: Context, members: Mapping[str, JoinedMember]) -> None:
         super().__init__(context, members)
         self._watches = MemberInformers(self, MemberObject, self._on_member)
-        self._written: dict[_Place, str] = {}  # the stamps of our latest writes
+        self._written: dict[_Place, str] = {}  # stamps of our latest writes
         self._works: Feed[Object] = context.informers.of(WORKS)
         self._clusters: Feed[Object] = context.informers.of(CLUSTERS)
         self._by_cluster: dict[str, dict[ObjectKey, None]] = {}
         self._works.on_change(self._on_work)
         self._clusters.on_change(self._on_cluster)
 
-    # What wakes it
+    # Triggers
 
     def _on_work(self, change: ObjectChange[Object]) -> None:
         held = self._by_cluster.setdefault(cluster_of_space(change.key.namespace), {})
@@ -94,7 +93,7 @@ class ExecutionController(MemberController):
             self._queue_of(cluster).add(key)
 
     def _on_cluster(self, change: ObjectChange[Object]) -> None:
-        """A member that has become ready, or is about to leave, has work waiting."""
+        """Requeue the works of a member that has become ready, or is about to leave."""
         name = change.key.name
         if change.type == "DELETED":
             self._watches.stop(name)
@@ -105,7 +104,7 @@ class ExecutionController(MemberController):
                 self._add(key)
 
     def _on_member(self, cluster: str, resource: ApiResource, change: ObjectChange[MemberObject]) -> None:
-        """Somebody touched an object in a member, unless it was us."""
+        """Requeue the work of an object that was changed in a member, except by our own write."""
         if change.object is None:
             return
         place = _Place(cluster, resource, change.key)
@@ -119,7 +118,7 @@ class ExecutionController(MemberController):
         ):
             self._add(work)
 
-    # What it does
+    # Reconciliation
 
     async def _reconcile(self, key: ObjectKey) -> Requeue | None:
         work = self._works.get(key)
@@ -132,7 +131,7 @@ class ExecutionController(MemberController):
         if "deletionTimestamp" in work["metadata"]:
             if not ready and not leaving:
                 return None  # until it is ready again
-            # A member that leaves while it cannot be reached keeps what it has.
+            # An unreachable member that leaves keeps its objects.
             if ready and connection is not None:
                 await self._delete(connection, work)
             await self._release(work)
@@ -220,7 +219,7 @@ class ExecutionController(MemberController):
                     await delete_object(client, resource, observed, propagation="Background")
 
     async def _let_go(self, connection: Connection, resource: ApiResource, observed: Object) -> None:
-        """Leave an object in the member, without the marks that make it ours."""
+        """Remove our marks from an object, and leave it in the member."""
         meta = observed["metadata"]
         marks: Object = {}
         for field in ("labels", "annotations"):

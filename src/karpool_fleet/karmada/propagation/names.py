@@ -1,8 +1,7 @@
-"""The words Karmada's parts use among each other: labels, annotations, finalizers, generated names.
+"""Labels, annotations, finalizers and generated names of Karmada.
 
-Spelled as upstream spells them, so that anything written for a real control plane
-finds what it looks for here. Permanent ids are derived, not drawn: a controller that
-is started again writes the same ones.
+They are spelled as upstream, so that tools for a real control plane work here. Permanent ids are derived, not
+random: a restarted controller writes the same ones.
 """
 
 import hashlib
@@ -13,7 +12,7 @@ from karpool.model.kubernetes.api_resources import ApiResource
 
 Object = dict[str, Any]
 
-# Who has claimed a template: labels hold ids, annotations hold names.
+# The claim on a template: labels hold ids, annotations hold names.
 POLICY_ID = names.POLICY_ID
 POLICY_NAMESPACE = "propagationpolicy.karmada.io/namespace"
 POLICY_NAME = "propagationpolicy.karmada.io/name"
@@ -22,14 +21,14 @@ CLUSTER_POLICY_NAME = "clusterpropagationpolicy.karmada.io/name"
 CLAIM_LABELS = (POLICY_ID, CLUSTER_POLICY_ID)
 CLAIM_ANNOTATIONS = (POLICY_NAMESPACE, POLICY_NAME, CLUSTER_POLICY_NAME)
 
-# From a work back to its binding.
+# From a work to its binding.
 BINDING_ID = "resourcebinding.karmada.io/permanent-id"
 BINDING_NAMESPACE = "resourcebinding.karmada.io/namespace"
 BINDING_NAME = "resourcebinding.karmada.io/name"
 CLUSTER_BINDING_ID = "clusterresourcebinding.karmada.io/permanent-id"
 CLUSTER_BINDING_NAME = "clusterresourcebinding.karmada.io/name"
 
-# From a member's object back to its work.
+# From a member's object to its work.
 WORK_ID = "work.karmada.io/permanent-id"
 WORK_NAMESPACE = "work.karmada.io/namespace"
 WORK_NAME = "work.karmada.io/name"
@@ -54,7 +53,7 @@ NOT_READY = names.NOT_READY
 UNREACHABLE = names.UNREACHABLE
 TERMINATING = names.TERMINATING
 
-GATHER_SECONDS = 0.1  # how long reports of members may wait for others
+GATHER_SECONDS = 0.1  # how long reports of members are batched
 
 SYSTEM_NAMESPACE = "karmada-system"
 LEASE_NAMESPACE = "karmada-cluster"
@@ -67,29 +66,29 @@ CLUSTEROVERRIDEPOLICIES = ApiResource(
 
 
 def execution_space(cluster: str) -> str:
-    """The namespace of the control plane that holds a member's works."""
+    """Return the namespace of the control plane that holds a member's works."""
     return _SPACE + cluster
 
 
 def cluster_of(space: str) -> str:
-    """The member an execution space belongs to; empty for any other namespace."""
+    """Return the member of an execution namespace; empty for any other namespace."""
     return space.removeprefix(_SPACE) if space.startswith(_SPACE) else ""
 
 
 def is_reserved(namespace: str) -> bool:
-    """Namespaces whose objects are never templates."""
+    """Whether objects of the namespace are never templates."""
     return namespace.startswith(("karmada-", "kube-"))
 
 
 binding_name = names.binding_name
 
 
-# Generated names have no vowels, so that no word comes out.
+# Generated names have no vowels, so that they spell no words.
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def work_name(kind: str, name: str, namespace: str) -> str:
-    """One per template, the same in every execution space."""
+    """Return the name of a template's work; it is the same in every execution namespace."""
     plain = name.replace(":", ".").lower()
     whole = "-".join(part for part in (namespace, plain, kind) if part).lower()
     number = int.from_bytes(hashlib.blake2b(whole.encode(), digest_size=4).digest(), "big")
@@ -97,6 +96,6 @@ def work_name(kind: str, name: str, namespace: str) -> str:
 
 
 def permanent_id(*parts: str) -> str:
-    """An id in the form of a UUID that the same parts always give."""
+    """Return an id in the form of a UUID; equal parts give equal ids."""
     text = hashlib.blake2b("\x00".join(parts).encode(), digest_size=16).hexdigest()
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"

@@ -1,9 +1,8 @@
-"""What is changed about a manifest on its way to one cluster.
+"""Applies override policies to a manifest for one cluster.
 
-Cluster-wide policies come first, then those of the namespace, each kind in the order
-of their names, the exactly named ones last. Plain text, labels, annotations, arguments
-and commands can be overridden; overriders of images and of fields inside texts are
-left out, and said to be.
+Cluster-wide policies come first, then those of the namespace, each in order of name, exact matches last.
+Plain text, labels, annotations, arguments and commands can be overridden. Overriders of images and of fields
+inside texts are ignored with a warning in the log.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +26,7 @@ class BadOverride(ValueError):
 def override(
     manifest: Object, cluster: Object, wide: Iterable[Object], own: Iterable[Object]
 ) -> tuple[Object, dict[str, str]]:
-    """The manifest for a cluster, and annotations that tell what was done; raises BadOverride."""
+    """Return the manifest for a cluster, and annotations with the applied policies; raises BadOverride."""
     notes: dict[str, str] = {}
     for policies, annotation in ((wide, APPLIED_CLUSTER_OVERRIDES), (own, APPLIED_OVERRIDES)):
         applied: list[Object] = []
@@ -41,7 +40,7 @@ def override(
 
 
 def means(policy: Object, manifest: Object) -> int:
-    """How exactly an override policy means a manifest; one without selectors means everything it may."""
+    """Return how exactly an override policy matches a manifest; without selectors it matches all it may."""
     namespace = policy["metadata"].get("namespace", "")
     selectors = policy["spec"].get("resourceSelectors")
     if not selectors:
@@ -102,7 +101,7 @@ def _with_map(manifest: Object, field: str, rule: Object) -> Object:
 
 
 def _with_words(manifest: Object, field: str, rule: Object) -> Object:
-    """Add words to, or take them from, the arguments or command of one container."""
+    """Add or remove words of the arguments or command of one container."""
     words: list[str] = rule.get("value") or []
 
     def changed(container: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Which policy a template belongs to: matching, priorities, claims and preemption.
+"""Chooses the policy of a template: matching, priorities, claims and preemption.
 
-A namespaced policy comes before a cluster-wide one. Among equals the explicit
-priority decides, then how exactly the template is named, then the policy's name. A
-template stays with the policy that claimed it, unless another may preempt it.
+A namespaced policy comes before a cluster-wide one. Among equals the explicit priority decides, then the
+exactness of the match, then the name of the policy. A template stays with the policy that claimed it, unless
+another may preempt it.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ MISMATCH, MATCH_ALL, MATCH_LABELS, MATCH_NAME = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who a template says it belongs to."""
+    """The policy that a template is claimed by."""
 
     namespace: str  # empty for a cluster-wide policy
     name: str
@@ -44,7 +44,7 @@ def claim_by(policy: Object) -> Claim:
     meta = policy["metadata"]
     namespace = meta.get("namespace", "")
     labels = meta.get("labels") or {}
-    # Upstream draws the id when the policy is admitted; the policy's uid serves as well.
+    # Upstream generates the id at admission; the uid of the policy serves the same purpose.
     ident = labels.get(POLICY_ID if namespace else CLUSTER_POLICY_ID) or meta["uid"]
     return Claim(namespace, meta["name"], ident)
 
@@ -60,11 +60,14 @@ def claim_on(template: Object) -> Claim | None:
 
 
 def match(selector: Object, template: Object, policy_namespace: str) -> int:
-    """How exactly one resource selector means a template. A name makes a label selector irrelevant."""
+    """Return how exactly a resource selector matches a template.
+
+    With a name, the label selector is ignored.
+    """
     meta = template["metadata"]
     if (selector["apiVersion"], selector["kind"]) != (template["apiVersion"], template["kind"]):
         return MISMATCH
-    # A namespaced policy speaks for its own namespace only, whatever its selectors say.
+    # A namespaced policy applies to its own namespace only, whatever its selectors say.
     if policy_namespace and meta.get("namespace", "") != policy_namespace:
         return MISMATCH
     if selector.get("namespace") and selector["namespace"] != meta.get("namespace", ""):
@@ -93,7 +96,7 @@ def is_live(policy: Object) -> bool:
 
 
 def best(policies: Iterable[Object], template: Object) -> Object | None:
-    """The policy that comes first among those that mean the template."""
+    """Return the first policy among those that match the template."""
     matching = [
         ((-priority_of(policy), -exact, policy["metadata"]["name"]), policy)
         for policy in policies
@@ -105,10 +108,9 @@ def best(policies: Iterable[Object], template: Object) -> Object | None:
 def choose(
     template: Object, claimed: Object | None, own: Iterable[Object], wide: Iterable[Object]
 ) -> Object | None:
-    """The policy a template is to belong to.
+    """Return the policy of a template.
 
-    `claimed` is the policy its claim leads to, `own` are those of its namespace, `wide`
-    the cluster-wide ones.
+    `claimed` is the policy of its claim, `own` are those of its namespace, `wide` the cluster-wide ones.
     """
     own, wide = list(own), list(wide)
     if claimed is None or not is_live(claimed) or match_policy(claimed, template) == MISMATCH:
@@ -128,7 +130,7 @@ def _may_preempt(policy: Object, claimed: Object) -> bool:
 
 
 def placement_of(policy: Object) -> Object:
-    """The placement with what upstream's admission fills in."""
+    """Return the placement with the defaults of upstream's admission."""
     placement: Object = dict(policy["spec"].get("placement") or {})
     replicas = placement.get("replicaScheduling")
     if replicas is not None:

@@ -1,8 +1,7 @@
-"""An object in a member: whose it is, what of it is the member's own, whether it has drifted.
+"""Objects in a member: ownership, fields of the member to retain, and drift.
 
-What a member's API server and controllers write into an object stays when the
-manifest is applied again. An object that was there before Karmada came is left alone
-unless the policy says to take it over.
+What a member's API server and controllers write into an object is kept when the manifest is applied again. An
+object that existed before is not changed unless the policy allows to take it over.
 """
 
 from typing import Any
@@ -28,7 +27,7 @@ _FILLED: dict[tuple[str, str], tuple[str, ...]] = {
 
 
 def may_write(manifest: Object, observed: Object) -> bool:
-    """Whether an object that is there already is ours to write."""
+    """Whether we may write to an existing object."""
     held = (observed["metadata"].get("labels") or {}).get(WORK_ID)
     if held and held == manifest["metadata"]["labels"].get(WORK_ID):
         return True
@@ -37,7 +36,7 @@ def may_write(manifest: Object, observed: Object) -> bool:
 
 
 def retained(manifest: Object, observed: Object) -> Object:
-    """What to write over `observed`: the manifest, with what is the member's own kept."""
+    """Return the object to write over `observed`: the manifest with the member's own fields."""
     kind = (manifest["apiVersion"], manifest["kind"])
     meta, held = manifest["metadata"], observed["metadata"]
     result = {**manifest, "metadata": {**held, **meta, **_maps(meta, held)}}
@@ -56,7 +55,7 @@ def retained(manifest: Object, observed: Object) -> Object:
 
 
 def _maps(meta: Object, held: Object) -> Object:
-    """Labels and annotations: ours as the manifest says, foreign ones as the member has them."""
+    """Merge labels and annotations: ours from the manifest, others from the member."""
     result: Object = {}
     recorded = held.get("annotations") or {}
     for field, record in (("labels", MANAGED_LABELS), ("annotations", MANAGED_ANNOTATIONS)):
@@ -67,7 +66,7 @@ def _maps(meta: Object, held: Object) -> Object:
 
 
 def _with_labels_of(spec: Object, there: Object) -> Object:
-    """A Job's pods carry labels that the member's API server made up."""
+    """Keep the pod labels of a Job that the member's API server generated."""
     template = dict(spec.get("template") or {})
     meta = dict(template.get("metadata") or {})
     held = (there.get("template") or {}).get("metadata") or {}
@@ -87,7 +86,7 @@ def has_drifted(wanted: Object, observed: Object) -> bool:
 
 
 def _covers(observed: Any, wanted: Any) -> bool:
-    """Whether `observed` says all that `wanted` says; what it says beyond that is defaults."""
+    """Whether `observed` has all that `wanted` has; additional fields are defaults."""
     if isinstance(wanted, dict):
         if not isinstance(observed, dict):
             return not wanted and observed is None

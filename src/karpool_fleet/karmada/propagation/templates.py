@@ -1,6 +1,6 @@
-"""The templates of the kinds that policies and bindings speak of, each watched from when it is first named.
+"""The templates of kinds in policies and bindings; each kind is watched on first use.
 
-Kinds that every component reads as structs are watched once more here, whole.
+Kinds that other components read as structs are watched here as whole objects, too.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class TemplateKey(NamedTuple):
 
 
 def key_in(resource: Object) -> TemplateKey:
-    """From a binding's `spec.resource`."""
+    """Return the key of a binding's `spec.resource`."""
     return TemplateKey(
         resource["apiVersion"], resource["kind"], resource.get("namespace", ""), resource["name"]
     )
@@ -50,10 +50,10 @@ class WatchedTemplates:
         self._on_change = on_change
         self.kinds = MemberKinds(context.client)
         self._held: dict[tuple[str, str], _Held] = {}
-        self.group: asyncio.TaskGroup | None = None  # of the component, while it runs
+        self.group: asyncio.TaskGroup | None = None  # group of the component, while it runs
 
     async def watch(self, api_version: str, kind: str) -> ApiResource | None:
-        """Begin to follow a kind; None when the control plane does not serve it."""
+        """Start to watch a kind; None if the control plane does not serve it."""
         resource = await self.kinds.find(api_version, kind)
         if resource is None or (api_version, kind) in self._held:
             return resource
@@ -85,7 +85,7 @@ class WatchedTemplates:
         return iter(()) if held is None else held.objects()
 
 
-# What changes without the template meaning anything else.
+# Metadata that changes without a change of the specification.
 _VOLATILE = ("resourceVersion", "generation", "managedFields")
 
 

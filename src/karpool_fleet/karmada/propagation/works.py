@@ -1,7 +1,7 @@
 """Works: a binding's manifest for each of its clusters.
 
-What belongs to the control plane's copy alone is taken off the manifest; what leads
-back from a member's object to its work is put on.
+Metadata of the control plane is removed from the manifest; labels and annotations that lead from a member's
+object to its work are added.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +32,8 @@ from karpool_fleet.karmada.propagation.names import (
 from karpool_fleet.karmada.status.resource_interpreter import with_replicas
 from karpool_fleet.runtime.writes import patch_version
 
-GOING_RETRY = Requeue(1.0)  # until the work of a predecessor is gone
-# Metadata that means something in the control plane only.
+GOING_RETRY = Requeue(1.0)  # until the work of a deleted predecessor is gone
+# Metadata that has a meaning only in the control plane.
 _LOCAL = (
     "creationTimestamp",
     "deletionTimestamp",
@@ -55,7 +55,7 @@ _JOB_LABELS = (
 
 
 def plain_manifest(template: Object) -> Object:
-    """The template without what its own API server and the detector wrote into it."""
+    """Return the template without what its API server and the detector wrote."""
     manifest = {key: value for key, value in template.items() if key not in ("status", "metadata")}
     meta = {key: value for key, value in template["metadata"].items() if key not in _LOCAL}
     for field, ours in (("labels", CLAIM_LABELS), ("annotations", CLAIM_ANNOTATIONS)):
@@ -76,7 +76,7 @@ def plain_manifest(template: Object) -> Object:
 
 
 def _plain_job(spec: Object) -> Object:
-    """Each member's Job gets a selector of its own."""
+    """Return the spec of a Job without selector: each member's Job gets its own."""
     if spec.get("manualSelector"):
         return spec
     kept = {key: value for key, value in spec.items() if key not in ("selector", "ttlSecondsAfterFinished")}
@@ -93,7 +93,7 @@ def _plain_job(spec: Object) -> Object:
 
 
 def shares_of_completions(template: Object, targets: Sequence[Object]) -> Mapping[str, int]:
-    """The completions of a Job, divided like its replicas; the heaviest first get what is left over."""
+    """Divide the completions of a Job like its replicas; the largest shares get the remainder."""
     spec = template.get("spec") or {}
     whole, total = spec.get("completions"), sum(target.get("replicas") or 0 for target in targets)
     if template.get("kind") != "Job" or not isinstance(whole, int) or not total:
@@ -107,7 +107,7 @@ def shares_of_completions(template: Object, targets: Sequence[Object]) -> Mappin
 
 
 def manifests(template: Object, spec: Object) -> dict[str, Object]:
-    """What each cluster is to hold, before overrides. A target without replicas gets none."""
+    """Return the manifest for each cluster, before overrides. A target without replicas gets none."""
     plain, targets = plain_manifest(template), targets_of(spec)
     completions = shares_of_completions(template, targets)
     result: dict[str, Object] = {}
@@ -136,7 +136,7 @@ def new_work(
     binding: Object,
     notes: Mapping[str, str],
 ) -> Object:
-    """The work of one binding in one cluster."""
+    """Return the work of one binding in one cluster."""
     spec, labels = binding["spec"], binding["metadata"].get("labels") or {}
     back = ref.annotations()
     ident = {ref.id_label: labels[ref.id_label]} if ref.id_label in labels else {}
@@ -167,7 +167,7 @@ def _resolution(spec: Object) -> dict[str, str]:
 def marked_manifest(
     cluster: str, template: Object, manifest: Object, notes: Mapping[str, str], ident: Mapping[str, str]
 ) -> Object:
-    """A manifest with everything on it that leads back from the member's object."""
+    """Return a manifest with the labels and annotations that lead back to its work."""
     meta = template["metadata"]
     space = execution_space(cluster)
     name = work_name(template["kind"], meta["name"], meta.get("namespace", ""))
@@ -187,14 +187,14 @@ def marked_manifest(
     }
     if meta.get("generation"):
         annotations[TEMPLATE_GENERATION] = str(meta["generation"])
-    # What is listed here goes from the member when it goes from the manifest; the rest is the member's.
+    # Labels listed here are removed from the member with the manifest's; other labels belong to the member.
     annotations[MANAGED_LABELS] = ",".join(sorted(labels))
     annotations[MANAGED_ANNOTATIONS] = ",".join(sorted({*annotations, MANAGED_ANNOTATIONS}))
     return {**manifest, "metadata": {**own, "labels": labels, "annotations": annotations}}
 
 
 async def write_work(client: Client, work: Object | None, wanted: Object) -> Requeue | None:
-    """Create a work, or bring the known one up to date; says when to come back if it is on its way out."""
+    """Create or update a work; return a Requeue if the old one is being deleted."""
     key = ObjectKey(wanted["metadata"]["namespace"], wanted["metadata"]["name"])
     if work is None:
         try:
@@ -210,7 +210,7 @@ async def write_work(client: Client, work: Object | None, wanted: Object) -> Req
 
 
 def work_patch(work: Object, wanted: Object) -> Object:
-    """A merge patch that brings a work up to date; empty when it is."""
+    """Return the merge patch that updates a work; empty if it is up to date."""
     patch: Object = {}
     meta: Object = {}
     for field in ("labels", "annotations"):

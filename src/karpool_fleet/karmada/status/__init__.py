@@ -1,1 +1,1 @@
-"""From members back: the status of works, bindings, templates and clusters."""
+"""Status from the members: of works, bindings, templates and clusters."""

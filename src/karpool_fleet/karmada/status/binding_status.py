@@ -1,7 +1,6 @@
-"""The binding status controller: what works say is gathered in the binding, and in the template.
+"""The binding status controller: collects the status of works in the binding and the template.
 
-Only bindings that have been scheduled are told about: without `lastScheduledTime` there
-is nothing to gather. The template's own status is the sum of what its members report.
+Only bindings with `lastScheduledTime` are handled. The status of the template is the sum over its members.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ _NOT_DONE = (
 
 
 def aggregated(works: Sequence[Object]) -> list[Object]:
-    """What the works of one binding report, by cluster."""
+    """Return the status of the works of one binding, by cluster."""
     items = [_item(work) for work in works if "deletionTimestamp" not in work["metadata"]]
     return sorted(items, key=lambda item: item["clusterName"])
 
@@ -79,7 +78,7 @@ class BindingStatusController(QueueController[BindingRef]):
         self._templates.group = group
         await super()._work(group)
 
-    # What wakes it
+    # Triggers
 
     def _on_work(self, change: ObjectChange[Object]) -> None:
         ref = self._works.note(change)
@@ -105,12 +104,12 @@ class BindingStatusController(QueueController[BindingRef]):
         ref = self._by_template.get(key)
         if ref is None or change.object is None or change.type == "DELETED":
             return
-        # Its status too: what we compare with may have been older than our own last write.
+        # Its status too: we may have compared with a state older than our last write.
         told = change.old is None or change.old.get("status") != change.object.get("status")
         if told or (change.old is not None and not same_specification(change.old, change.object)):
             self._queue.add_after(ref, GATHER_SECONDS)
 
-    # What it does
+    # Reconciliation
 
     async def _reconcile(self, ref: BindingRef) -> Requeue | None:
         binding = self._bindings.get(ref)
@@ -136,7 +135,8 @@ class BindingStatusController(QueueController[BindingRef]):
         if conditions != held:
             patch["conditions"] = conditions
         if patch:
-            # The list of conditions is replaced as a whole: never write over a scheduler's newer one.
+            # The list of conditions is replaced as a whole, so a newer one of the scheduler must not be
+            # overwritten.
             await patch_version(self._client, ref.resource, binding, {"status": patch}, status=True)
 
     async def _write_template(self, key: TemplateKey, items: Sequence[Object]) -> None:
@@ -145,13 +145,13 @@ class BindingStatusController(QueueController[BindingRef]):
             return
         template = self._templates.get(key)
         if template is None:
-            return  # the watch has just begun, and brings us back
+            return  # the watch has just started, and its events bring us back
         template = {**template, "apiVersion": key.api_version, "kind": key.kind}
         status = resource_interpreter.aggregated(template, items)
         if status is None:
             return
         held = template.get("status") or {}
-        # What is not summed up (conditions, say) is left as it is.
+        # Fields that are not summed, such as conditions, are kept.
         ours = {*resource_interpreter.interpretation(template).counts, *status}
         patch = changed_fields({name: held[name] for name in held if name in ours}, status)
         if patch:

@@ -1,8 +1,7 @@
-"""The cluster status controller: whether a member is well, what it serves and how much it has.
+"""The cluster status controller: health, served APIs and capacity of each member.
 
-Looked at once per period, as upstream does: between two looks a scheduler sees an older
-state. A member that does not answer keeps its condition for a threshold, and its last
-summary for good.
+Members are checked once per period, as upstream; in between a scheduler sees an older state. A member that
+does not answer keeps its condition for a threshold, and its last summary.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from karpool_fleet.runtime.informers import EachChange, Feed
 from karpool_fleet.runtime.supervisor import Context
 
 PERIOD_SECONDS = 10.0
-THRESHOLD_SECONDS = 30.0  # how long a member may fail before it is not ready, and be well before it is
+THRESHOLD_SECONDS = 30.0  # how long a member must fail, or be healthy, before its condition changes
 PROBE_SECONDS = 10.0
 
 
@@ -44,7 +43,7 @@ COMPLETE = Ready("True", "Complete", "collected complete APIEnablements from the
 
 
 class Threshold:
-    """Holds a change of readiness back until it has lasted."""
+    """Delays a change of readiness until it has lasted."""
 
     def __init__(self) -> None:
         self._seen: tuple[str, float] | None = None
@@ -62,7 +61,7 @@ class Threshold:
 
 
 async def api_enablements(connection: Connection) -> list[Object]:
-    """Everything a member serves, as `status.apiEnablements`."""
+    """Return everything that a member serves, as `status.apiEnablements`."""
     client = connection.client
     versions = ["v1"]
     for group in (await client.get_path("/apis")).get("groups") or ():
@@ -83,16 +82,16 @@ class _Definition(Wire, frozen=True):
 
 
 class _Watched:
-    """One member, watched."""
+    """One watched member."""
 
     def __init__(self, connection: Connection, group: asyncio.TaskGroup) -> None:
         self.connection = connection
         self.summary = SummaryBuilder()
         self.threshold = Threshold()
-        self.models: Any = None  # those the summary was last asked with
+        self.models: Any = None  # models of the last summary
         self.version = ""
         self.enablements: list[Object] = []
-        self.is_stale = True  # what it is and serves is not known, or may be another now
+        self.is_stale = True  # version and APIs are not known or may have changed
         client = connection.client
         self._pods = Informer(client, PODS, into=Pod, keep=False)
         self._nodes = Informer(client, NODES, into=Node, keep=False)
@@ -112,9 +111,9 @@ class _Watched:
         self.is_stale = True
 
     async def learn(self) -> None:
-        """What the member is and serves, if that is not known or may have changed; raises KubeError."""
+        """Read version and APIs of the member if they may have changed; raises KubeError."""
         if self.is_stale:
-            self.is_stale = False  # first: a definition that comes while we ask makes the answer old
+            self.is_stale = False  # set first: a definition that is created meanwhile outdates the answer
             try:
                 self.version = await self.connection.client.server_version()
                 self.enablements = await api_enablements(self.connection)
@@ -154,14 +153,14 @@ class ClusterStatusController(MemberController):
 
     async def _reconcile(self, key: ObjectKey) -> Requeue | None:
         cluster = self._clusters.get(key)
-        # The finalizer says that the cluster controller has made room for it.
+        # With the finalizer, the cluster controller has created its execution namespace.
         if cluster is None or CLUSTER_FINALIZER not in (cluster["metadata"].get("finalizers") or ()):
             return None
         await self._write(cluster, await self._observe(key.name, cluster))
         return Requeue(PERIOD_SECONDS)
 
     async def _observe(self, name: str, cluster: Object) -> Object:
-        """The fields of the status that are known now."""
+        """Return the status fields that are known now."""
         connection = self.connections.get(name)
         held = (cluster.get("status") or {}).get("conditions") or []
         now = self._clock.now()
@@ -172,7 +171,7 @@ class ClusterStatusController(MemberController):
         observed = await self._probe(connection)
         ready = watched.threshold.adjusted(observed, condition_of(held, "Ready"), now)
         if observed is not WELL:
-            watched.is_stale = True  # it may come back as another version
+            watched.is_stale = True  # it may return with another version
         if observed is not WELL or ready.status != "True":
             return {"conditions": self._conditions(held, {"Ready": ready})}
         try:
@@ -213,7 +212,7 @@ class ClusterStatusController(MemberController):
         if not patch:
             return
         meta = cluster["metadata"]
-        # The conditions are a list that the cluster controller writes too.
+        # The cluster controller writes conditions into the same list.
         known = (
             {"resourceVersion": meta["resourceVersion"]} if "conditions" in patch else {"uid": meta["uid"]}
         )

@@ -1,7 +1,7 @@
-"""What the control plane must know about a kind to propagate it: replicas, needs, health, status.
+"""How the control plane interprets a kind: replicas, requirements, health, status.
 
-Built-in kinds are in a table; any other kind is read by convention: `spec.replicas`, and a pod template
-in `spec.template` where there is one. Nothing here does I/O.
+Built-in kinds are in a table; other kinds follow a convention: `spec.replicas`, and a pod template in
+`spec.template` if there is one. No I/O.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +24,12 @@ Health = Callable[[Object], str]
 
 @dataclass(frozen=True)
 class Interpretation:
-    """How one kind is read. Names are of fields in `spec`, or in `status` for `counts`."""
+    """The interpretation of one kind. Names are fields of `spec`, or of `status` for `counts`."""
 
-    replicas: str = ""  # the count to divide; empty: the kind has none
-    template: str = ""  # the pod template; empty: the kind has none
-    counts: tuple[str, ...] = ()  # reported per member, and added up for the template
-    health: Health | None = None  # None: healthy as soon as it is there
+    replicas: str = ""  # the replicas to divide; empty if the kind has none
+    template: str = ""  # the pod template; empty if the kind has none
+    counts: tuple[str, ...] = ()  # reported by members, and summed for the template
+    health: Health | None = None  # None: healthy as soon as it exists
 
 
 def _number(value: object) -> int:
@@ -52,7 +52,7 @@ def _deployment_health(obj: Object) -> str:
 def _statefulset_health(obj: Object) -> str:
     status, wanted = obj.get("status") or {}, _number(obj["spec"].get("replicas", 1))
     updated, available = _number(status.get("updatedReplicas")), _number(status.get("availableReplicas"))
-    # A partitioned update leaves old pods behind on purpose; what is available counts.
+    # A partitioned update keeps old pods on purpose; availability counts.
     done = _observed(obj) and updated >= wanted and available >= updated
     return HEALTHY if done else UNHEALTHY
 
@@ -96,7 +96,7 @@ def _service_health(obj: Object) -> str:
 
 
 def _set_health(obj: Object) -> str:
-    """Of a workload with several pod templates: its runner has said something, and not that it failed."""
+    """Return the health of a workload with several pod templates: it has a status, and has not failed."""
     status = obj.get("status") or {}
     failed = any(
         condition.get("type") == "Failed" and condition.get("status") == "True"
@@ -140,7 +140,7 @@ BUILTIN: Mapping[tuple[str, str], Interpretation] = {
     ("", "PersistentVolumeClaim"): Interpretation("", "", (), _claim_health),
     ("", "Service"): Interpretation("", "", (), _service_health),
 }
-# Kinds nobody described.
+# Kinds without an entry.
 _BY_CONVENTION = Interpretation("replicas", "template")
 # Kinds with several pod templates go to a member as a whole.
 _SET = Interpretation(health=_set_health)
@@ -153,7 +153,7 @@ def interpretation(obj: Object) -> Interpretation:
 
 
 def replicas(obj: Object) -> int | None:
-    """The count that can be divided; None for a kind without one."""
+    """Return the replicas that can be divided; None for a kind without replicas."""
     if obj.get("kind") == "Pod":
         return 1
     field, spec = interpretation(obj).replicas, obj.get("spec")
@@ -161,13 +161,13 @@ def replicas(obj: Object) -> int | None:
         return None
     amount = _number(spec[field])
     if obj.get("kind") == "Job":
-        # Pods beyond the completions still missing would have nothing to do.
+        # More pods than missing completions would have no work.
         amount = min(amount, _number(spec.get("completions", amount)))
     return amount
 
 
 def requirements(obj: Object) -> Object | None:
-    """What one replica needs, as `spec.replicaRequirements` says it; None for nothing special."""
+    """Return the requirements of one replica as `spec.replicaRequirements`; None if there are none."""
     pod = _pod(obj)
     needs = _requirements(pod) if pod is not None else {}
     if needs and obj["metadata"].get("namespace"):
@@ -176,8 +176,10 @@ def requirements(obj: Object) -> Object | None:
 
 
 def components(obj: Object) -> list[Object]:
-    """As `spec.components` says it; none for a kind with one pod template, or with ones that cannot be
-    read: the API server of the member will say what is wrong with them."""
+    """Return `spec.components`; empty for a kind with one pod template, or with unreadable ones.
+
+    The API server of the member will report what is wrong with them.
+    """
     if not has_components(obj):
         return []
     try:
@@ -201,12 +203,12 @@ def _pod(obj: Object) -> Pod | None:
     try:
         pod = pod_of_template(obj, template, path)
     except Invalid:
-        return None  # the API server of the member will say what is wrong with it
+        return None  # the API server of the member will report what is wrong
     return pod if pod.spec.containers else None
 
 
 def with_replicas(obj: Object, replicas: int) -> Object:
-    """The manifest for a member that gets `replicas` of it; unchanged for a kind that has none."""
+    """Return the manifest with `replicas`; unchanged for a kind without replicas."""
     field, spec = interpretation(obj).replicas, obj.get("spec")
     if not field or not isinstance(spec, dict) or field not in spec:
         return obj
@@ -222,7 +224,7 @@ def health(obj: Object) -> str:
 
 
 def reflected(obj: Object) -> Object | None:
-    """What of a member's object is told to the control plane; None when it has no status."""
+    """Return the status of a member's object for the control plane; None without a status."""
     status = obj.get("status")
     if not isinstance(status, dict) or not status:
         return None
@@ -240,7 +242,7 @@ def reflected(obj: Object) -> Object | None:
 
 
 def aggregated(template: Object, items: Sequence[Object]) -> Object | None:
-    """The template's status from those of its members; None for a kind whose status is not summed."""
+    """Return the template's status from those of its members; None for a kind that is not summed."""
     counts = interpretation(template).counts
     if not counts:
         return None
@@ -260,7 +262,7 @@ def _decimal(text: object) -> int:
 
 
 def _observed_generation(template: Object, statuses: Sequence[Object]) -> int:
-    """The template's own generation once every member has caught up with it, until then what was told."""
+    """Return the template's generation once every member has observed it; until then the old value."""
     generation = _number(template["metadata"].get("generation"))
     caught_up = all(
         _number(status.get("resourceTemplateGeneration")) == generation
@@ -273,7 +275,7 @@ def _observed_generation(template: Object, statuses: Sequence[Object]) -> int:
 
 
 def _job_end(statuses: Sequence[Object]) -> Object:
-    """A Job is complete when it is in every member, and has failed when it has in one."""
+    """Return the end of a Job: complete if it is in every member, failed if it failed in one."""
     result: Object = {}
     if starts := sorted(status["startTime"] for status in statuses if status.get("startTime")):
         result["startTime"] = starts[0]
@@ -298,14 +300,14 @@ def _ended(status: Object) -> Object | None:
 
 
 def _condition(kind: str, reason: str, message: str, ends: Sequence[Object]) -> Object:
-    # The moment the last member came to its end, so that looking again says the same.
+    # The time of the last member, so that repeating gives the same result.
     when = max((end.get("lastTransitionTime") or "" for end in ends), default="")
     times = {"lastProbeTime": when, "lastTransitionTime": when} if when else {}
     return {"type": kind, "status": "True", "reason": reason, "message": message, **times}
 
 
 def _requirements(pod: Pod) -> Object:
-    """What one pod needs, its namespace apart; only what is special."""
+    """Return the requirements of one pod, without its namespace and without empty fields."""
     try:
         needs = effective_requests(pod)
     except Invalid:

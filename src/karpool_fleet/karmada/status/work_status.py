@@ -1,8 +1,7 @@
-"""The work status controller: what members say about their objects is told in the works.
+"""The work status controller: copies the status of members' objects into the works.
 
-Changes of one object are gathered for a moment, so that a rollout of a hundred pods is
-told a few times and not a hundred. While a member cannot be seen, what it said last
-stands.
+Changes of one object are batched for a moment, so that a rollout of a hundred pods is reported a few times,
+not a hundred times. While a member is unreachable, its last status stays.
 """
 
 from collections.abc import Mapping
@@ -61,7 +60,7 @@ class WorkStatusController(MemberController):
             return
         if not _is_applied(change.object):
             return
-        # Our own writes come back too: what we compared with may have been older than the last one.
+        # Our own writes count too: we may have compared with a state older than the last one.
         old = (change.old or {}).get("status") or {}
         told = old.get("manifestStatuses") != change.object["status"].get("manifestStatuses")
         cluster = cluster_of(change.key.namespace)
@@ -96,7 +95,7 @@ class WorkStatusController(MemberController):
             meta = manifest["metadata"]
             observed = informer.get(ObjectKey(meta.get("namespace", ""), meta["name"]))
             if observed is None or not _is_same(manifest, observed):
-                continue  # it was deleted there; the execution controller is about to see to it
+                continue  # deleted in the member; the execution controller will restore it
             observed = {**observed, "apiVersion": manifest["apiVersion"], "kind": manifest["kind"]}
             statuses.append(manifest_status(ordinal, resource, observed))
         if ((work.get("status") or {}).get("manifestStatuses") or []) != statuses:
