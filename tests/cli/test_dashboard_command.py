@@ -130,14 +130,14 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     ("arguments", "code", "says"),
     [
         pytest.param(["--host", "0.0.0.0"], 2, "--insecure-http behind a proxy", id="outside without TLS"),
-        pytest.param(["--tls-cert-file", os.devnull], 2, "belong together", id="half a certificate"),
+        pytest.param(["--tls-cert-file", os.devnull], 2, "must be used together", id="half a certificate"),
         pytest.param(
             ["--tls-cert-file", __file__, "--tls-private-key-file", __file__],
             1,
             "cannot be used",
             id="no PEM",
         ),
-        pytest.param(["--cluster", "east", "--all-contexts"], 2, "exclude each other", id="both"),
+        pytest.param(["--cluster", "east", "--all-contexts"], 2, "cannot be combined", id="both"),
         pytest.param(["--cluster", "nobody"], 1, '"nobody"', id="no such context"),
         pytest.param(["--cluster", "a=east", "--cluster", "a=west"], 2, "called a", id="one name twice"),
         pytest.param(

@@ -229,7 +229,7 @@ def test_events_are_quoted_newest_first_and_only_those_of_the_pod(file, capsys: 
         (["explain", "pod", "a/b/c"], 2, "is not like"),
         (["explain", "pod", "a/b", "-n", "c"], 2, "names namespace a"),
         (["explain", "pod", "stuck", "--karmada-context", "x"], 1, "cannot be combined with --snapshot"),
-        (["capacity"], 2, "say what"),
+        (["capacity"], 2, "name the workload"),
         (["capacity", "nonsense/x"], 2, "is not like"),
         (["capacity", "pod/"], 2, "is not like"),
         (["capacity", "deployment/none"], 1, "there is no Deployment default/none"),

@@ -111,7 +111,7 @@ def test_the_fleet_is_the_sum_of_clusters_and_a_cluster_that_of_its_pools(counts
         pytest.param({"cpu": "10"}, "", 6000, "4 of 10 used", id="what the limit leaves"),
         pytest.param({"cpu": "4"}, "", 0, "limit reached: cpu", id="the limit is reached"),
         pytest.param({"memory": "16Gi"}, "", 0, "limit reached: memory", id="another limit closes it too"),
-        pytest.param({"cpu": "10"}, "out of stock", 0, "counts for nothing", id="it does not deliver"),
+        pytest.param({"cpu": "10"}, "out of stock", 0, "does not count", id="it does not deliver"),
     ],
 )
 def test_what_a_pool_could_still_launch(limits, failure, potential, says) -> None:

@@ -42,6 +42,10 @@ def packed(pods: list[PendingPod], *orders: PackOrder, existing: bool = True) ->
     return pack_new_nodes(ROOMS, pods, [POOL], OFFERINGS, options=options)
 
 
+def price_per_hour(result: PackResult) -> float:
+    return sum(node.chosen.price_per_hour or 0.0 for node in result.nodes)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 60), st.booleans(), st.sampled_from(CHEAPEST))
 def test_equal_pods_go_where_each_by_itself_would(
@@ -60,9 +64,9 @@ def test_equal_pods_go_where_each_by_itself_would(
 def test_the_cheapest_of_several_orders_is_kept(seed: int, count: int) -> None:
     pods = pods_of(seed, count)
     single = [packed(pods, order) for order in CHEAPEST]
-    costs = [(len(result.left), round(result.price_per_hour or 0.0, 6)) for result in single]
+    costs = [(len(result.left), round(price_per_hour(result), 6)) for result in single]
     best = packed(pods, *CHEAPEST)
-    assert (len(best.left), round(best.price_per_hour or 0.0, 6)) == min(costs)
+    assert (len(best.left), round(price_per_hour(best), 6)) == min(costs)
     assert best == single[costs.index(min(costs))]
 
 
@@ -76,5 +80,5 @@ def test_another_order_than_karpenters_is_cheaper() -> None:
         for number, (cpu, gib, constraints) in enumerate(sizes)
     ]
     one, several = (packed(pods, *orders, existing=False) for orders in ((KARPENTER,), CHEAPEST))
-    assert one.price_per_hour == pytest.approx(0.2352)
-    assert several.price_per_hour == pytest.approx(0.168)
+    assert price_per_hour(one) == pytest.approx(0.2352)
+    assert price_per_hour(several) == pytest.approx(0.168)

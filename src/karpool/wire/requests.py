@@ -94,6 +94,11 @@ class ReplicasRequest:
     wants_parts: bool = False
 
     @property
+    def namespace(self) -> str:
+        """For plugins; empty without requirements."""
+        return self.requirements.namespace if self.requirements else ""
+
+    @property
     def shape(self) -> PodShape:
         return self.requirements.shape if self.requirements else NO_SHAPE
 

@@ -191,8 +191,8 @@ class _Packer:
             cost = self._cost()
             if best is None or cost < best[0]:
                 best = cost, self._packing, self._mark()
-            if not cost[0] and self._packing.rows.n <= 1:
-                break  # another order cannot distribute the pods of one node differently
+            if not cost[0] and self._packing.rows.n <= (1 if self._packing.existing is None else 0):
+                break  # without existing nodes, every order puts all pods onto the one new node
         if best is not None and best[1] is not self._packing:
             _, self._packing, mark = best
             self._go_back(mark)
