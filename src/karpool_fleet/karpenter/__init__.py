@@ -11,6 +11,6 @@ __all__ = ["Karpenter", "KarpenterSettings", "karpenter_components"]
 
 
 def karpenter_components(cloud: Cloud, settings: KarpenterSettings | None = None) -> Mapping[str, Build]:
-    """What to add to a cluster. The catalogue is the cloud's."""
+    """Return the components to add to a cluster. The catalogue is the cloud's."""
     chosen = settings or KarpenterSettings()
     return {"karpenter": lambda context: Karpenter(context, cloud, chosen)}

@@ -1,4 +1,4 @@
-"""The simulated Karpenter: one component, so that it lives and dies as one process."""
+"""The simulated Karpenter as one component, which starts and crashes as one process."""
 
 import asyncio
 

@@ -1,10 +1,9 @@
-"""Objects of one cluster-scoped kind, as new as we know them.
+"""A cache of one cluster-scoped kind that includes our own writes at once.
 
-A watch tells of a write some time after the write is done. What we wrote is taken
-as the newest state at once, and replaced when the watch has caught up. After a
-restart `catch_up` asks the server what the watch has not told yet, and `verify`
-asks about writes that the watch never confirmed. Writes name the version they are
-based on, so that nothing of anybody else's is lost.
+A watch reports a write some time after it is done. So the answer to a write counts as the newest state, and
+is replaced when the watch has caught up. After a restart `catch_up` reads from the server what the watch has
+not reported yet, and `verify` reads objects whose writes the watch never confirmed. Writes name the version
+they are based on, so that no write of another client is lost.
 """
 
 import asyncio
@@ -33,13 +32,13 @@ class Newest(Generic[T]):
         self._clock = context.clock
         self._into = into
         self._known: dict[str, T] = {}
-        self._unseen: dict[str, float] = {}  # written and not told by the watch -> since when
+        self._unseen: dict[str, float] = {}  # written and not confirmed by the watch -> since
         self._listeners: list[Listener[T]] = []
         self._wake = asyncio.Event()
         self._feed = context.informers.of(resource, into)
 
     def start(self) -> None:
-        """Begin to listen; everything known is told to the listeners."""
+        """Start to listen; listeners receive everything that is known."""
         self._feed.on_change(self._on_change)
 
     def subscribe(self, listener: Listener[T]) -> None:
@@ -59,11 +58,11 @@ class Newest(Generic[T]):
     # Writing
 
     async def create(self, obj: Mapping[str, Any]) -> T:
-        """Not repeated when the answer is lost; the watch will tell, or somebody asks again."""
+        """Create an object. It is not repeated when the answer is lost; the watch will report it."""
         return self._assume(await self._client.create(self.resource, obj))
 
     async def patch(self, obj: T, patch: Mapping[str, Any], *, status: bool = False) -> T | None:
-        """A merge patch on exactly this version; None when the object is gone. Raises Conflict."""
+        """Apply a merge patch to exactly this version; return None if the object is gone. Raises Conflict."""
         meta = obj.metadata
         lock = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **lock}}
@@ -75,7 +74,7 @@ class Newest(Generic[T]):
             self._forget(obj)
             return None
         except Conflict:
-            await self._read(obj.name)  # the watch may be far behind; whoever tries again needs the newest
+            await self._read(obj.name)  # the watch may be far behind; a retry needs the newest state
             raise
         return self._assume(answer)
 
@@ -87,7 +86,7 @@ class Newest(Generic[T]):
             return
         except Conflict:
             if await self.exists(obj.name, obj.metadata.uid):
-                raise  # not over yet; whoever wants it gone has to ask again
+                raise  # not deleted yet; the caller has to try again
             self._forget(obj)
             return
         newest = self._known.get(obj.name)
@@ -96,7 +95,7 @@ class Newest(Generic[T]):
             self._note(obj.name)
 
     async def exists(self, name: str, uid: str) -> bool:
-        """Asked of the server, for decisions that cannot be taken back."""
+        """Ask the server, for decisions that cannot be undone."""
         with suppress(NotFound):
             current = await self._client.get(self.resource, name, into=self._into)
             return current.metadata.uid == uid
@@ -115,7 +114,7 @@ class Newest(Generic[T]):
         self._unseen[name] = self._clock.monotonic()
         self._wake.set()
 
-    # Hearing
+    # Events
 
     def _on_change(self, change: ObjectChange[T]) -> None:
         if change.object is None:
@@ -151,7 +150,7 @@ class Newest(Generic[T]):
         for listener in self._listeners:
             listener(newest, None)
 
-    # Asking
+    # Reads
 
     async def catch_up(self) -> None:
         page = await self._client.list(self.resource, into=self._into)
@@ -167,7 +166,7 @@ class Newest(Generic[T]):
                 self._forget(held)
 
     async def verify(self) -> None:
-        """Ask about what the watch has not confirmed for long; until cancelled."""
+        """Read objects that the watch has not confirmed for long, until cancelled."""
         while True:
             await self._wake.wait()
             await self._clock.sleep(VERIFY_SECONDS)
@@ -197,7 +196,7 @@ def _version(obj: WireObject) -> int:
 
 
 def _as_deleted(obj: T, at: str) -> T:
-    """The object with a mark that it goes, for as long as the watch shows it without one."""
+    """Return the object with a deletion mark, while the watch shows it without one."""
     if obj.metadata.deletion_timestamp is not None:
         return obj
     metadata = msgspec.structs.replace(obj.metadata, deletion_timestamp=at)

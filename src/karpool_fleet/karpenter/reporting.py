@@ -1,4 +1,4 @@
-"""Events as Karpenter says them: the same statement about the same thing once per window."""
+"""Events of Karpenter: equal events about the same object are recorded once per window."""
 
 from karpool.kube.event_recorder import EventType, ref
 from karpool.kube.expiring import ExpiringSet
@@ -14,7 +14,7 @@ FAILED_SCHEDULING_SECONDS = 300.0
 class KarpenterReporter:
     def __init__(self, context: Context) -> None:
         self._events = context.events
-        self._said = ExpiringSet[tuple[str, str]](context.clock)  # it is not said again
+        self._said = ExpiringSet[tuple[str, str]](context.clock)  # events within their window
 
     def say(
         self,
@@ -27,7 +27,7 @@ class KarpenterReporter:
         window_seconds: float = WINDOW_SECONDS,
         limit: TokenBucket | None = None,
     ) -> None:
-        """`limit` is shared by statements of a kind; those beyond it are not made."""
+        """Record an event. `limit` is shared by events of a kind; events beyond it are dropped."""
         key = (obj.metadata.uid, reason)
         if key in self._said or (limit is not None and not limit.try_acquire()):
             return

@@ -1,4 +1,4 @@
-"""What the controllers of one Karpenter share."""
+"""State that the controllers of one Karpenter share."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
-"""The cluster as Karpenter sees it, with what Karpenter itself has written, marked and nominated.
+"""Karpenter's state of the cluster, including its own writes, marks and nominations.
 
-The picture is a `Cluster` whose rows are what nodes will be. Nodes, claims and pools are told to it as
-soon as they are written; usage of pools counts as Karpenter counts it, which is not what an estimate of
-the future has to assume: a claim without a machine is a node without any size.
+It is a `Cluster` whose rows are the expected nodes. Nodes, claims and pools are added as soon as they are
+written. Usage of pools counts as in Karpenter, which differs from an estimate of the future: a claim without
+a machine is a node without a size.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -41,7 +41,7 @@ _ASPECTS = (
     | Aspect.BUFFERS
     | Aspect.OVERLAYS
 )
-_OWN_KINDS = (NODECLAIMS, NODES, PODS)  # we hear of them first
+_OWN_KINDS = (NODECLAIMS, NODES, PODS)  # fed by this class, before other listeners
 
 
 class KarpenterState:
@@ -53,25 +53,25 @@ class KarpenterState:
         self.pools: Newest[NodePool] = Newest(context, NODEPOOLS, NodePool)
         self.provisionable: dict[ObjectKey, Pod] = {}
         self.on_pod: list[PodListener] = []
-        self.on_usage: list[Callable[[str], None]] = []  # told the pool's name
+        self.on_usage: list[Callable[[str], None]] = []  # called with the name of the pool
         self.on_buffers: list[Callable[[], None]] = []
-        # What machines cost is the cloud's to say; the picture shall learn no types into its catalogue.
+        # The cloud knows the prices; the cluster must not learn types into its catalogue.
         self._cluster = Cluster(_ASPECTS, market=Market(Catalogue("", "")), expected=True, shares=False)
         self._cluster.nodes.listeners.append(self._on_joined)
         self._pods = context.informers.of(PODS.resource, Pod)
         self._feeds = ClusterFeeds(context, self._cluster, but=_OWN_KINDS)
         self._pods_by_node = PodsByNode()
-        self._leaving: dict[str, None] = {}  # rows that are going
+        self._leaving: dict[str, None] = {}  # rows in deletion
         self._marked: dict[str, None] = {}  # claims that a command will delete
         self._nominated = ExpiringSet[str](context.clock)  # by row
-        self._counted: dict[str, tuple[str, Resources]] = {}  # what each claim or node adds to its pool
+        self._counted: dict[str, tuple[str, Resources]] = {}  # contribution of each claim or node to its pool
         self._usage: dict[str, Resources] = {}
-        # First of all listeners, so that the others find what they were told of.
+        # First of all listeners, so that the others see the new state.
         self.claims.subscribe(self._tell(NODECLAIMS))
         self.nodes.subscribe(self._tell(NODES))
 
     async def start(self) -> None:
-        """Take in everything there is; listeners must have been added before."""
+        """Load the current state; listeners must have been added before."""
         await self._context.informers.synced()
         self._feeds.start(self._on_other)
         for kind in (self.pools, self.claims, self.nodes):
@@ -84,7 +84,7 @@ class KarpenterState:
 
     @property
     def is_synced(self) -> bool:
-        """Karpenter decides nothing about capacity while a claim has no machine yet."""
+        """Whether every claim has a machine; before that Karpenter decides nothing about capacity."""
         waiting = (state.claim for state in self._cluster.nodes.without_node())
         return all(claim is None or claim.provider_id or claim.is_deleting for claim in waiting)
 
@@ -102,7 +102,7 @@ class KarpenterState:
         return self.nodes_with(claim.provider_id)
 
     def nodes_with(self, provider_id: str) -> list[Node]:
-        """By name; more than one is a mistake of somebody's."""
+        """Return the nodes by name; more than one is an error in the cluster."""
         nodes = (self.nodes.get(name) for name in self._cluster.nodes.nodes_with(provider_id))
         return [node for node in nodes if node is not None]
 
@@ -114,7 +114,7 @@ class KarpenterState:
         return None if machine is None else self.claim_of(machine)
 
     def usage(self, pool: str) -> Mapping[str, int]:
-        """Capacity of a pool's nodes and claims that are not going; `nodes` counts them."""
+        """Return the capacity of a pool's nodes and claims that are not in deletion; `nodes` counts them."""
         return self._usage.get(pool, {})
 
     def usages(self) -> Mapping[str, Mapping[str, int]]:
@@ -124,14 +124,14 @@ class KarpenterState:
         return self._cluster.budgets(namespace)
 
     def snapshot(self) -> Snapshot:
-        """Every node, those that are going included."""
+        """Return every node, including those in deletion."""
         return self._cluster.snapshot()
 
     def leaving(self) -> list[str]:
-        """Rows of nodes that are going, or will be when a command is done."""
+        """Return the rows of nodes that are in deletion, or will be when a command is done."""
         return list(self._leaving)
 
-    # What we remember ourselves
+    # Our own marks
 
     def nominate(self, row: str, seconds: float) -> None:
         self._nominated.put(row, seconds)
@@ -140,7 +140,7 @@ class KarpenterState:
         return row in self._nominated
 
     def mark(self, claim: NodeClaim, *, going: bool) -> None:
-        """A command will delete this claim, or will not after all."""
+        """Mark a claim that a command will delete, or remove the mark."""
         if going:
             self._marked[claim.name] = None
         else:
@@ -153,7 +153,7 @@ class KarpenterState:
             return True
         return claim is not None and (claim.is_deleting or claim.name in self._marked)
 
-    # Hearing
+    # Events
 
     def _tell(self, kind: ClusterKind) -> Callable[[Any, Any], None]:
         def tell(before: Any, after: Any) -> None:
@@ -186,7 +186,7 @@ class KarpenterState:
         return state.is_leaving or (state.claim is not None and state.claim.name in self._marked)
 
     def _pass_nomination(self, row: str, claim: str) -> None:
-        """What a claim was nominated for, its node is; what is gone is for nothing."""
+        """Move the nomination of a claim to its node."""
         now = self._cluster.nodes.of_claim(claim)
         if now is not None and now.node is not None and row in self._nominated:
             longest = max(self._nominated.left(row), self._nominated.left(now.node.name))
@@ -234,4 +234,4 @@ def _capacity(state: StateNode) -> Resources:
     try:
         return {**counted_capacity(state.claim, state.node), NODE_COUNT: 1}
     except Invalid:
-        return {NODE_COUNT: 1}  # the picture lists what cannot be read
+        return {NODE_COUNT: 1}  # the cluster lists what cannot be read

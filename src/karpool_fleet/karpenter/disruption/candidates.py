@@ -1,4 +1,4 @@
-"""Which nodes may be disrupted at all, and which of them a method considers.
+"""Disruption candidates: which nodes may be disrupted, and which of them a method considers.
 
 The checks are a list in upstream's order; the first that fails gives the reason.
 """
@@ -44,9 +44,9 @@ class DisruptionCandidate:
     claim: NodeClaim
     node: Node
     pool: NodePool
-    pods: tuple[Pod, ...] = field(repr=False)  # those that need a new place
-    price: float  # 0 when it is not known
-    cost: float  # of disturbing it
+    pods: tuple[Pod, ...] = field(repr=False)  # pods that need another node
+    price: float  # 0 if it is not known
+    cost: float  # disruption cost
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ class DisruptionCandidate:
 
     @property
     def rank(self) -> float:
-        """Saved per disturbance, at best."""
+        """Return the savings per disruption cost, at best."""
         return self.price / self.cost
 
 
@@ -83,7 +83,7 @@ class Candidates:
     def all(
         self, now: float, *, refuse: Callable[[NodeClaim, Node | None, str], None]
     ) -> list[DisruptionCandidate]:
-        """`refuse` is told of nodes that are none, with the reason; empty when nobody needs to know."""
+        """Return the candidates; `refuse` is called for other nodes, with the reason."""
         candidates: list[DisruptionCandidate] = []
         for claim in self._view.claims.objects():
             if self._is_queued(claim.name):
@@ -133,10 +133,10 @@ class Candidates:
             claim, node, pool, pods, self._market.price(node.labels) or 0.0, node_cost(pods)
         )
 
-    # What a method considers
+    # Candidates of a method
 
     def for_emptiness(self, one: DisruptionCandidate) -> str:
-        """Why not, or empty."""
+        """Return why not, or an empty text."""
         if one.pool.spec.replicas is not None or one.disruption.consolidate_after == NEVER:
             return "consolidation disabled"
         if not one.is_empty:
@@ -163,7 +163,7 @@ class Candidates:
 
 
 def remaining_budgets(view: KarpenterState, reason: str, now: float) -> dict[str, int]:
-    """How many more nodes of each pool may be disrupted for this reason."""
+    """Return how many more nodes of each pool may be disrupted for this reason."""
     nodes: dict[str, int] = {}
     consuming: dict[str, int] = {}
     for claim, node in _counted(view):

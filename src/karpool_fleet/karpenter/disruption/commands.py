@@ -1,8 +1,7 @@
-"""Carry out a move: close the nodes, get the replacement, wait for it, then let the nodes go.
+"""Executes a command: taints the nodes, launches the replacement, waits for it, then deletes the nodes.
 
-What goes wrong on the way is taken back: the nodes are opened again, and a
-replacement that was launched stays until it is found empty. Commands are not kept
-across a restart; what they left behind is cleaned up by the loop.
+On failure the nodes are untainted, and a launched replacement stays until it is found empty. Commands are not
+kept across a restart; the loop cleans up what they left.
 """
 
 import asyncio
@@ -47,7 +46,7 @@ class Commands:
         return claim in self._queued
 
     async def start(self, reason: str, move: DisruptionCommand) -> bool:
-        """Whether it was begun. From here on its nodes are spoken for."""
+        """Start a command; return whether it was started. Its nodes are reserved from now on."""
         if self._group is None or any(self.is_queued(candidate.claim.name) for candidate in move.candidates):
             return False
         for candidate in move.candidates:
@@ -127,7 +126,7 @@ class Commands:
             )
         return False
 
-    # Closing and opening
+    # Tainting and untainting
 
     async def _close(self, candidate: DisruptionCandidate, reason: str) -> bool:
         with suppress(KubeError):
@@ -148,7 +147,7 @@ class Commands:
                 await self.open(candidate.node.name, candidate.claim.name)
 
     async def open(self, node: str, claim: str) -> None:
-        """Take back what `start` wrote."""
+        """Undo what `start` wrote."""
         await self._taint(node, wanted=False)
         await self._note(claim, "")
 
@@ -169,7 +168,7 @@ class Commands:
         return False
 
     async def _note(self, name: str, reason: str) -> bool:
-        """Why the claim is being disrupted; empty: it is not."""
+        """Write the disruption reason to the claim; an empty reason removes it."""
         for _ in range(_TRIES):
             claim = self._view.claims.get(name)
             if claim is None or claim.metadata.deletion_timestamp is not None:

@@ -1,8 +1,8 @@
-"""The disruption loop: one decision at a time, looked at again after fifteen seconds.
+"""The disruption loop: one decision at a time, validated after fifteen seconds.
 
-A pass tries its methods in order; the first that starts something ends it. Methods
-that found nothing are not tried again before the cluster has changed, or five
-minutes have passed. Nothing is decided while a claim has no machine.
+A pass tries its methods in order; the first that starts a command ends the pass. A method without result is
+not tried again until the cluster changes or five minutes pass. Nothing is decided while a claim has no
+machine.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ class DisruptionLoop:
             await self._clock.sleep(wait)
 
     async def once(self) -> bool:
-        """One pass; whether a command was started."""
+        """Run one pass; return whether a command was started."""
         await self._clean_up()
         steps: tuple[tuple[str, str, Callable[[], DisruptionProposal | None]], ...] = (
             ("emptiness", EMPTY, self._emptiness),
@@ -132,7 +132,7 @@ class DisruptionLoop:
         return again is not None and await self.commands.start(found.reason, again)
 
     def _revalidated(self, reason: str, move: DisruptionCommand) -> DisruptionCommand | None:
-        """The move as it can be made now; emptiness may lose some nodes, others are all or nothing."""
+        """Return the command as valid now: emptiness may drop nodes, other methods need all of them."""
         test = self._for_emptiness() if reason == EMPTY else self._candidates.for_consolidation
         now = {
             disruption_candidate.claim.name: disruption_candidate
@@ -149,7 +149,7 @@ class DisruptionLoop:
             return None
         return DisruptionCommand(tuple(within), move.replacement, packing.placed)
 
-    # What was found before
+    # Methods without result
 
     def _state(self) -> tuple[int, int]:
         pools = sum(pool.metadata.generation for pool in self._view.pools.objects())
@@ -160,12 +160,12 @@ class DisruptionLoop:
         return since is not None and since[0] == self._state() and since[1] > self._clock.monotonic()
 
     def _note_fruitless(self, name: str, reason: str) -> None:
-        """Unless a budget was in the way: that ends without any change of the cluster."""
+        """Remember a method without result, unless a budget was exhausted: budgets change with time alone."""
         if all(remaining_budgets(self._view, reason, self._clock.now()).values()):
             self._fruitless[name] = self._state(), self._clock.monotonic() + _REFRESH_SECONDS
 
     async def _clean_up(self) -> None:
-        """Open nodes that look as if a command held them, and none does."""
+        """Untaint nodes that are marked for disruption and belong to no command."""
         for claim in self._view.claims.objects():
             if self.commands.is_queued(claim.name):
                 continue
@@ -174,7 +174,7 @@ class DisruptionLoop:
                 if closed and not self._view.is_leaving(claim, node):
                     await self.commands.open(node.name, claim.name)
 
-    # Telling
+    # Events
 
     def _blocked(self, claim: NodeClaim, node: Node | None, reason: str) -> None:
         self._say(claim, node, "DisruptionBlocked", reason, 120.0)
@@ -192,7 +192,8 @@ class DisruptionLoop:
 def _still_holds(move: DisruptionCommand, packing: PackResult) -> bool:
     planned = None if move.replacement is None else _types(move.replacement)
     types = _types(packing.nodes[0]) if packing.nodes else frozenset()
-    return same_outcome(planned, len(packing.nodes), types, unplaced=False)  # which the simulator refuses
+    # The simulator refuses unplaced pods.
+    return same_outcome(planned, len(packing.nodes), types, unplaced=False)
 
 
 def _types(node: PlannedNode) -> frozenset[str]:

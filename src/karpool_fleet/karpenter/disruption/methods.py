@@ -1,4 +1,4 @@
-"""The three ways to find something to disrupt, in the order in which they are tried."""
+"""The three disruption methods, in the order in which they are tried."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ MULTI_NODE_MAX = 100
 
 
 class DisruptionProposal(NamedTuple):
-    """A move that is looked at again after a while before it is made."""
+    """A command that is validated after a while before it is executed."""
 
     reason: str
     move: DisruptionCommand
@@ -24,7 +24,7 @@ class DisruptionProposal(NamedTuple):
 def by_budget(
     candidates: Sequence[DisruptionCandidate], budgets: dict[str, int]
 ) -> list[DisruptionCandidate]:
-    """As many of each pool as its budget still allows, in order."""
+    """Return as many candidates of each pool as its budget allows, in order."""
     left = dict(budgets)
     kept: list[DisruptionCandidate] = []
     for candidate in candidates:
@@ -37,7 +37,7 @@ def by_budget(
 def emptiness(
     candidates: Sequence[DisruptionCandidate], budgets: dict[str, int]
 ) -> DisruptionProposal | None:
-    """All empty nodes that the budgets allow, at once."""
+    """Propose all empty nodes that the budgets allow, at once."""
     kept = by_budget(candidates, budgets)
     return DisruptionProposal(EMPTY, DisruptionCommand(tuple(kept))) if kept else None
 
@@ -47,7 +47,7 @@ def multi_node(
     budgets: dict[str, int],
     consolidate: Callable[[Sequence[DisruptionCandidate]], DisruptionCommand | NoMove],
 ) -> DisruptionProposal | None:
-    """The largest batch, from the head of the ranking, that a binary search finds to work."""
+    """Propose the largest valid batch from the head of the ranking, found by binary search."""
     kept = by_budget(candidates, budgets)
     low, high = 1, min(len(kept) - 1, MULTI_NODE_MAX)
     best: DisruptionCommand | None = None
@@ -62,7 +62,7 @@ def multi_node(
 
 
 def by_turns(candidates: Sequence[DisruptionCandidate]) -> list[DisruptionCandidate]:
-    """One of each pool in turn, each pool in its own order; pools by name."""
+    """Return one candidate of each pool in turn, in the order of its pool; pools by name."""
     by_pool: dict[str, list[DisruptionCandidate]] = {}
     for candidate in candidates:
         by_pool.setdefault(candidate.pool.name, []).append(candidate)
@@ -75,7 +75,7 @@ def single_node(
     consolidate: Callable[[Sequence[DisruptionCandidate]], DisruptionCommand | NoMove],
     refused: Callable[[DisruptionCandidate, str], None],
 ) -> DisruptionProposal | None:
-    """The first node that can go alone, or be replaced by a cheaper one."""
+    """Propose the first node that can be deleted, or replaced by a cheaper one."""
     for candidate in by_turns(candidates):
         if budgets.get(candidate.pool.name, 0) < 1:
             continue

@@ -1,4 +1,4 @@
-"""What would happen without some nodes: do their pods fit elsewhere, and is what replaces them cheaper?"""
+"""Simulates the removal of nodes: whether their pods fit elsewhere, and whether a replacement is cheaper."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,11 +24,11 @@ _FILLER = PodShape()
 
 @dataclass(frozen=True)
 class DisruptionCommand:
-    """What to do with some nodes: delete them, or put one new node in their place."""
+    """A command for some nodes: delete them, or replace them by one new node."""
 
     candidates: tuple[DisruptionCandidate, ...]
     replacement: PlannedNode | None = None
-    placed: Mapping[str, str] | None = None  # pods to existing rows
+    placed: Mapping[str, str] | None = None  # pods -> existing rows
 
     @property
     def decision(self) -> str:
@@ -68,7 +68,7 @@ class Simulator:
         return packing
 
     def buffer_rows(self) -> set[str]:
-        """Nodes on which pods that buffers stand for would be: they are not empty."""
+        """Return the nodes that pods of capacity buffers would use: they are not empty."""
         view = self._view
         snapshot = view.snapshot()
         virtual = snapshot.buffers.shapes
@@ -89,7 +89,7 @@ class Simulator:
                 yield PendingPod(key, shape, meta.creation_timestamp or "", meta.uid)
 
     def _fill_windows(self, snapshot: Room, now: float) -> Iterable[PodPlacement]:
-        """Nodes inside their own window may not receive pods: take all their slots."""
+        """Fill all slots of nodes inside their own consolidation window: they may not receive pods."""
         for claim in self._view.claims.objects():
             if not is_under_window(claim, self._view.pools.get(claim.pool_name), now):
                 continue
@@ -118,7 +118,7 @@ class Simulator:
     def _cheaper(
         self, planned: PlannedNode, candidates: Sequence[DisruptionCandidate]
     ) -> PlannedNode | NoMove:
-        """The replacement with only those types that are cheaper in any case."""
+        """Return the replacement with only those types that are cheaper in any case."""
         current = sum(candidate.price for candidate in candidates)
         kinds = planned.requirements.get(CAPACITY_TYPE)
         on_spot = all(disruption_candidate.capacity_type == SPOT for disruption_candidate in candidates)
@@ -140,7 +140,7 @@ class Simulator:
             return NoMove("Can't replace with a cheaper node")
         either = may_spot and (kinds is None or ON_DEMAND in kinds)
         if either and any(_has_spot(self._market, choice.instance_type) for choice in kept):
-            # A spot shortage must fail the launch rather than buy something dearer.
+            # If spot has no stock, the launch must fail rather than buy something more expensive.
             requirements = _pinned(requirements, SPOT)
         return replace(planned, options=tuple(kept), requirements=requirements)
 
@@ -161,7 +161,7 @@ class Simulator:
 def worst_launch_price(
     market: LaunchMarket, pool: str, instance_type: str, wanted: Requirements
 ) -> float | None:
-    """The most that a launch could cost; None when it cannot be had."""
+    """Return the highest price of a launch; None if the type cannot be launched."""
     zones, kinds = wanted.get(ZONE), wanted.get(CAPACITY_TYPE)
     out = market.unavailable.current()
 
@@ -177,7 +177,7 @@ def worst_launch_price(
 def keep_cheaper_than_same_type(
     planned: PlannedNode, candidates: Sequence[DisruptionCandidate]
 ) -> PlannedNode | NoMove:
-    """Keeping a node of the same type and deleting the others would be the better move."""
+    """Drop types for which keeping a node of the same type and deleting the others would be better."""
     unknown = float("inf")
     options = [
         (choice.instance_type, unknown if choice.price_per_hour is None else choice.price_per_hour)

@@ -1,1 +1,4 @@
-"""A NodeClaim from launch to an initialised node, and the conditions of pools. Start in `lifecycle`."""
+"""The life cycle of a NodeClaim up to an initialised node, and conditions of pools.
+
+Start with `lifecycle`.
+"""

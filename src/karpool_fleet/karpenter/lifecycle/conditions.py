@@ -1,8 +1,7 @@
-"""Conditions as Karpenter keeps them: a root `Ready` that follows from its dependents.
+"""Conditions as in Karpenter: a root `Ready` that follows from its dependents.
 
-A transition time changes only with the status. Dependents start as Unknown at the
-creation of their object. Other conditions come and go. Pure: reads what an object
-says, gives what it should say.
+A transition time changes only with the status. Dependents start as Unknown at the creation of their object.
+Other conditions are optional. Pure: from the current conditions to the new ones.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
 
 class Conditions:
-    """The conditions of one object while they are worked on."""
+    """The conditions of one object during a reconciliation."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class Conditions:
         self._held.pop(kind, None)
 
     def wire(self) -> list[dict[str, Any]] | None:
-        """The whole list, or None when nothing changed."""
+        """Return the whole list, or None if nothing changed."""
         self._set_ready()
         conditions = list(self._held.values())
         if _plain(conditions) == _plain(self._before):
@@ -104,7 +103,7 @@ class Conditions:
 
 
 def _plain(conditions: Sequence[Condition]) -> list[tuple[str, str, str, str, int]]:
-    """What counts as a difference; Go writes an absent message as an empty one."""
+    """Return the fields that count as a difference; Go writes an absent message as an empty one."""
     return [
         (
             condition.type,

@@ -1,8 +1,8 @@
-"""How the last launches of each pool went: the condition `NodeRegistrationHealthy`.
+"""The condition `NodeRegistrationHealthy` of pools, from their last launches.
 
-Four launches are remembered; when half of them or more failed, the pool is not
-healthy. Nothing depends on it but the condition. A new generation of the pool starts
-from nothing, and so does a restart, apart from what the condition says.
+Four launches are remembered; a pool is unhealthy when at least half of them failed. Only the condition
+depends on this. A new generation of the pool resets it, and so does a restart, apart from what the condition
+says.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ class _Record:
 
 class RegistrationHealth:
     def __init__(self) -> None:
-        self.on_change: list[Callable[[str], None]] = []  # told the pool's name
+        self.on_change: list[Callable[[str], None]] = []  # called with the name of the pool
         self._pools: dict[str, _Record] = {}
 
     def record(self, pool: str, *, succeeded: bool, message: str = "") -> None:
@@ -45,7 +45,7 @@ class RegistrationHealth:
         self._pools.pop(pool, None)
 
     def apply(self, pool: str, generation: int, conditions: Conditions) -> None:
-        """Say on the pool what is known about it."""
+        """Set the condition of the pool."""
         record = self._pools.setdefault(pool, _Record())
         if record.generation != generation:
             if record.generation >= 0:

@@ -1,9 +1,8 @@
-"""Machines that go without being asked to: notices of the spot market, and what nobody announced.
+"""Handles machines that end by themselves: spot interruption notices and unannounced terminations.
 
-A notice deletes the claim, so that its pods move while the machine still runs, and
-keeps the offering out of the next plans. A machine that is simply gone is noticed
-through the same channel, or by a sweep every two minutes, which also finds machines
-that no claim speaks for.
+A notice deletes the claim, so that its pods move while the machine still runs, and excludes the offering from
+the next plans. An unannounced termination is noticed through the same channel, or by a sweep every two
+minutes, which also finds machines without a claim.
 """
 
 import structlog
@@ -30,7 +29,7 @@ class Interruptions:
         self._queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
 
     def heard(self, instance: Instance) -> None:
-        """What the cloud says about a machine."""
+        """Handle a change of a machine."""
         if instance.tags.get(CLUSTER_TAG) != self._cluster or not self._shared.settings.hears_interruptions:
             return
         if instance.state == "interrupted":
@@ -63,7 +62,7 @@ class Interruptions:
     # The sweep
 
     async def sweep(self) -> None:
-        """Every two minutes, until cancelled."""
+        """Sweep every two minutes, until cancelled."""
         while True:
             await self._clock.sleep(self._shared.settings.garbage_seconds)
             try:
@@ -86,7 +85,7 @@ class Interruptions:
                 continue
             if self._clock.monotonic() - instance.launched_at < self._shared.settings.orphan_seconds:
                 continue
-            # The claim may be newer than what we know; its end cannot be taken back.
+            # The claim may be newer than our cache, and a termination cannot be undone.
             if not await self._view.claims.exists(instance.tags.get(NAME_TAG, ""), uid):
                 log.info("machine terminated", machine=instance.id, reason="no claim speaks for it")
                 self._shared.machines.terminate(instance)

@@ -1,9 +1,8 @@
-"""A claim from its creation to an initialised node, and on until it has to go.
+"""The life cycle of a NodeClaim: from its creation to an initialised node, and until its expiry.
 
-One look at a claim does what can be done now, in upstream's order: launch, register,
-initialise, note whether it may be disrupted, and check the deadlines; then it writes
-the status once. Deadlines are those of the claim itself, so a restart changes
-nothing. What happens to a claim that is being deleted is in `claim_finalizer`.
+One reconciliation does what is possible now, in upstream's order: launch, register, initialise, mark it for
+disruption, and check deadlines; then it writes the status once. Deadlines follow from the claim itself, so a
+restart changes nothing. `claim_finalizer` handles claims that are being deleted.
 """
 
 from collections.abc import Iterable
@@ -82,7 +81,7 @@ class Lifecycle:
                 if claim.pool_name in names:
                     self.queue.add(claim.name)
 
-    # One look
+    # One reconciliation
 
     async def reconcile(self, name: str) -> Requeue | None:
         claim = self._view.claims.get(name)
@@ -146,7 +145,7 @@ class Lifecycle:
         return False
 
     async def _register(self, look: "_Look") -> Node | None:
-        """The node, once it is registered."""
+        """Register the node; return it once it is registered."""
         claim = look.claim
         assert claim is not None
         provider_id = claim.provider_id or look.status.get("providerID", "")
@@ -208,7 +207,7 @@ class Lifecycle:
             look.conditions.set(DRIFTED, TRUE, reason, reason)
 
     async def _write(self, look: "_Look") -> None:
-        """Once, and only what changed."""
+        """Write the status once, and only what changed."""
         assert look.claim is not None
         conditions = look.conditions.wire()
         status: dict[str, Any] = dict(look.status)
@@ -222,7 +221,7 @@ class Lifecycle:
     # Deadlines
 
     def _overdue(self, claim: NodeClaim) -> str:
-        """Why the claim has to go for its age, or empty."""
+        """Return why the claim has expired, or an empty text."""
         age = self._clock.now() - parse_rfc3339(claim.metadata.creation_timestamp or "")
         expires = _expire_after(claim)
         if expires is not None and age >= expires:
@@ -237,7 +236,7 @@ class Lifecycle:
         return ""
 
     def _deadlines(self, claim: NodeClaim, conditions: Conditions) -> Iterable[float]:
-        # A claim of "tomorrow" is looked at as if it were new: the clock may be set right meanwhile.
+        # A creation time in the future counts as now: the clock may be corrected meanwhile.
         age = max(0.0, self._clock.now() - parse_rfc3339(claim.metadata.creation_timestamp or ""))
         if (expires := _expire_after(claim)) is not None:
             yield expires - age
@@ -248,13 +247,13 @@ class Lifecycle:
 
 
 class _Look:
-    """One look at a claim: what is to be written, and when to look again."""
+    """One reconciliation of a claim: what to write, and when to reconcile again."""
 
     def __init__(self, claim: NodeClaim, now: float) -> None:
         self.claim: NodeClaim | None = claim
         self.now = now
         self.status: dict[str, Any] = {}
-        self.failed = False  # to launch, for now
+        self.failed = False  # the launch failed for now
         self.again: float | None = None
         self.conditions = claim_conditions(claim, now)
 

@@ -1,4 +1,4 @@
-"""What makes a claim's node a candidate for disruption: left alone long enough, or drifted. Pure."""
+"""Conditions that make a node a disruption candidate: Consolidatable and Drifted. Pure."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,10 @@ _LOOK_AGAIN_SECONDS = 60.0
 
 
 class ConsolidateAfterWindow(NamedTuple):
-    """`open`: Consolidatable. Otherwise `in_seconds` says when it will be; None: not by waiting."""
+    """`open`: Consolidatable.
+
+    Otherwise `in_seconds` is the time until then; None if waiting is not enough.
+    """
 
     open: bool
     in_seconds: float | None = None
@@ -27,7 +30,7 @@ class ConsolidateAfterWindow(NamedTuple):
 def consolidatable(
     claim: NodeClaim, pool: NodePool | None, initialized_at: str | None, now: float
 ) -> ConsolidateAfterWindow:
-    """`initialized_at`: since when the claim is initialised; None: it is not."""
+    """Return the window of a claim; `initialized_at` is None if the claim is not initialised."""
     if pool is None or initialized_at is None:
         return ConsolidateAfterWindow(False)
     after = consolidate_after(pool)
@@ -39,12 +42,12 @@ def consolidatable(
     if is_consolidatable(wait, since, last_event_at, now):
         return ConsolidateAfterWindow(True)
     left = (since if last_event_at is None else last_event_at) + after - now
-    # Longer than that only because the clock was wrong, or is; it may be set right at any time.
+    # A longer wait comes from a wrong clock, which may be corrected at any time.
     return ConsolidateAfterWindow(False, min(left, max(after, _LOOK_AGAIN_SECONDS)))
 
 
 def consolidate_after(pool: NodePool) -> float | None:
-    """Seconds; None: never, also when it cannot be read."""
+    """Return `consolidateAfter` in seconds; None for never, and for a value that cannot be read."""
     disruption = pool.spec.disruption or DEFAULT_DISRUPTION
     try:
         return durations.seconds_or_never(disruption.consolidate_after)
@@ -65,7 +68,7 @@ def is_under_window(claim: NodeClaim, pool: NodePool | None, now: float) -> bool
 def drift(
     claim: NodeClaim, pool: NodePool | None, catalogue: Catalogue, age: float, type_seconds: float
 ) -> str | None:
-    """Why the node is not what its pool would launch today, as the reason of the condition."""
+    """Return why the node differs from what its pool would launch today, as the reason of the condition."""
     if pool is None or not claim.is_launched:
         return None
     ours, theirs = claim.annotations, pool.annotations

@@ -1,8 +1,7 @@
-"""When pods last came to a node or left it: `lastPodEventTime` of its claim.
+"""Maintains `lastPodEventTime` of claims: when a pod last came to a node or left it.
 
-A pod that is bound, begins to terminate or ends counts, unless it is a daemon's.
-Several within a few seconds are one. After a restart every pod is seen as new, as
-upstream sees it, and all windows begin again.
+Binding, terminating and ending count, except for pods of daemons. Several events within a few seconds count
+as one. After a restart every pod is new, as upstream, and all windows start again.
 """
 
 from karpool.kube.work_queue import Requeue, WorkQueue

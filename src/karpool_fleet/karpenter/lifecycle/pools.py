@@ -1,4 +1,4 @@
-"""NodePools: whether they can be used, what they use, and the hash by which drift is seen."""
+"""NodePools: validation, usage, and the hash for drift detection."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ class Pools:
         return None
 
     def _status(self, pool: NodePool) -> dict[str, Any]:
-        """Only what is different from what it says."""
+        """Return only the changed fields of the status."""
         now = self._clock.now()
         before = pool.status
         conditions = Conditions(
@@ -101,7 +101,7 @@ class Pools:
 
 
 def invalid(pool: NodePool) -> str:
-    """What Karpenter would refuse at run time, or empty."""
+    """Return what Karpenter would refuse at run time, or an empty text."""
     try:
         compiled: CompiledPool = pool_of(pool)
     except Invalid as error:

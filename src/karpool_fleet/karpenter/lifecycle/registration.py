@@ -1,4 +1,4 @@
-"""A node joins: what registration writes on it, and what initialisation still waits for. Pure."""
+"""Registration of a node: its patch, and what initialisation still waits for. Pure."""
 
 from typing import Any, NamedTuple
 
@@ -21,14 +21,14 @@ DO_NOT_SYNC_TAINTS = "karpenter.sh/do-not-sync-taints"
 
 
 class Waiting(NamedTuple):
-    """Why something is not so yet, as a condition says it."""
+    """The reason and message of a condition that is not met yet."""
 
     reason: str
     message: str
 
 
 def registration_patch(claim: NodeClaim, node: Node) -> dict[str, Any]:
-    """What brings a node in line with its claim; empty when it is."""
+    """Return the patch that syncs a node with its claim; empty if it is in sync."""
     metadata: dict[str, Any] = {}
     labels = {**claim.labels, REGISTERED: "true"}
     if missing := {key: value for key, value in labels.items() if node.labels.get(key) != value}:
@@ -58,7 +58,7 @@ def registration_patch(claim: NodeClaim, node: Node) -> dict[str, Any]:
 
 def _registered_taints(claim: NodeClaim, node: Node) -> list[Taint]:
     taints = [taint for taint in node.spec.taints or () if not same_taint(taint, UNREGISTERED)]
-    # Only the first time: whatever takes a startup taint away later must not see it come back.
+    # Only the first time: a startup taint that was removed later must not come back.
     if node.labels.get(REGISTERED) == "true" or node.labels.get(DO_NOT_SYNC_TAINTS) == "true":
         return taints
     for wanted in (*claim.taints, *(claim.spec.startup_taints or ())):
@@ -68,7 +68,7 @@ def _registered_taints(claim: NodeClaim, node: Node) -> list[Taint]:
 
 
 def not_initialized(claim: NodeClaim, node: Node) -> Waiting | None:
-    """What an initialised node must not lack; None when it lacks nothing."""
+    """Return what an initialised node would need; None if nothing is missing."""
     if not node.is_ready:
         return Waiting("NodeNotReady", "Node status is NotReady")
     starting = claim.spec.startup_taints or ()

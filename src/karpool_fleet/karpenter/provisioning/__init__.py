@@ -1,1 +1,1 @@
-"""Capacity for pods that fit nowhere: from a batch of pods to NodeClaims. Start in `provisioner`."""
+"""Capacity for unschedulable pods: from a batch of pods to NodeClaims. Start with `provisioner`."""

@@ -1,7 +1,7 @@
-"""The window in which pods are gathered before capacity is planned for all of them at once.
+"""The batch window: pods are collected before capacity is planned for all of them at once.
 
-The first trigger opens it. It closes when nothing new has come for a while, or when
-it has been open for long. Pure: times are passed in.
+The first trigger opens it. It closes when no trigger came for a while, or when it has been open for long.
+Pure: times are passed in.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class BatchWindow:
             self._last = now
 
     def closes_at(self) -> float | None:
-        """None while nobody has triggered."""
+        """Return the closing time; None before the first trigger."""
         if self._opened is None:
             return None
         return min(self._last + self.idle_seconds, self._opened + self.max_seconds)

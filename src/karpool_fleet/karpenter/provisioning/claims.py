@@ -1,8 +1,7 @@
-"""The NodeClaim that is created for a planned node, and the hash that tells when its pool has changed.
+"""The NodeClaim of a planned node, and the hash that shows whether its pool has changed.
 
-Pure. The hash covers what upstream's covers: the template without its requirements,
-whatever the order of lists. Its value is our own, since nobody compares it but the
-one who wrote it.
+Pure. The hash covers the same fields as upstream's: the template without its requirements, regardless of the
+order of lists. Its value is our own, because only its writer compares it.
 """
 
 import hashlib
@@ -35,7 +34,7 @@ def pool_hash(pool: NodePool) -> str:
 
 
 def _canonical(value: Any) -> Any:
-    """Without what is empty, and with lists in one order."""
+    """Return the value without empty parts, and with sorted lists."""
     if isinstance(value, dict):
         kept = {key: _canonical(item) for key, item in value.items()}
         return {key: item for key, item in kept.items() if item not in (None, "", [], {}, 0, False)}
@@ -45,7 +44,7 @@ def _canonical(value: Any) -> Any:
 
 
 def node_claim(pool: NodePool, planned: PlannedNode, requirements: Sequence[Object]) -> Object:
-    """What to create. `requirements` are those of the plan, as `wire_requirements` writes them."""
+    """Return the object to create. `requirements` are those of the plan, from `wire_requirements`."""
     template = pool.spec.template.spec
     meta = pool.spec.template.metadata
     labels = {**((meta.labels if meta else None) or {}), **_decided(planned.requirements)}
@@ -89,7 +88,7 @@ def node_claim(pool: NodePool, planned: PlannedNode, requirements: Sequence[Obje
 
 
 def _decided(requirements: Requirements) -> dict[str, str]:
-    """Labels that have only one value left and that no provider will fill in at launch."""
+    """Return labels with only one possible value that no provider sets at launch."""
     return {
         key: next(iter(wanted.values))
         for key, wanted in requirements.items()
@@ -102,7 +101,7 @@ def _decided(requirements: Requirements) -> dict[str, str]:
 def wire_requirements(
     requirements: Requirements, types: Iterable[str], capacity_types: Iterable[str]
 ) -> list[Object]:
-    """Sorted by key; instance types and capacity types are those that are left."""
+    """Return the requirements sorted by key, with the remaining instance types and capacity types."""
     narrowed = {
         **requirements,
         INSTANCE_TYPE: _among(requirements.get(INSTANCE_TYPE), types),
@@ -117,7 +116,7 @@ def _among(wanted: ValueSet | None, values: Iterable[str]) -> ValueSet:
 
 
 def _entries(key: str, wanted: ValueSet) -> Iterable[Object]:
-    """A value set in operators; bounds that come with exclusions take several."""
+    """Return a value set as operators; bounds with exclusions take several."""
     least: Object = {} if wanted.min_values is None else {"minValues": wanted.min_values}
     if not wanted.complement:
         operator = "In" if wanted.values else "DoesNotExist"

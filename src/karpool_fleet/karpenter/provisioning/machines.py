@@ -1,8 +1,7 @@
-"""Buy the machine of a claim, once, and give it back, in the background.
+"""Launches the machine of a claim, once, and terminates it, in the background.
 
-Both take seconds, so nobody waits for them: whoever asked looks again when the
-machine has changed. The claim's uid goes with the purchase, so that a launch that is
-repeated after a crash finds the machine that was bought before.
+Both take seconds and do not block callers: a caller reconciles again when the machine has changed. The launch
+carries the uid of the claim, so that a launch repeated after a crash finds the machine of the first.
 """
 
 import asyncio
@@ -38,27 +37,28 @@ class Machines:
         self._cluster = cluster
         self._cloud = cloud
         self._market = market
-        self.on_launched: list[Callable[[str], None]] = []  # told the claim's name when there is an outcome
+        # Called with the name of the claim when a launch has ended.
+        self.on_launched: list[Callable[[str], None]] = []
         self._outcomes: dict[str, Outcome] = {}  # by uid
         self._running: dict[str, asyncio.Task[None]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}  # by instance id
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Holds what is under way; it ends with this."""
+        """Hold the running tasks; they end with this."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             await asyncio.get_running_loop().create_future()
 
     def of(self, claim: NodeClaim) -> Instance | None:
-        """The machine of a claim, also when the claim does not say so yet."""
+        """Return the machine of a claim, even if the claim does not name it yet."""
         return self._cloud.find(claim.provider_id) or self._cloud.bought_for(claim.metadata.uid)
 
     def find(self, provider_id: str) -> Instance | None:
         return self._cloud.find(provider_id)
 
     def terminate(self, instance: Instance) -> None:
-        """The cloud tells when it is gone. Safe to repeat."""
+        """Terminate a machine; the cloud reports when it is gone. Repeating it is safe."""
         if instance.id not in self._ending and self._group is not None:
             self._ending[instance.id] = self._group.create_task(self._terminate(instance.id))
 
@@ -69,13 +69,13 @@ class Machines:
             del self._ending[instance_id]
 
     def abandon(self, uid: str) -> None:
-        """Stop a launch that nobody waits for any more; nothing has been bought yet."""
+        """Cancel a launch that is no longer needed; nothing has been bought yet."""
         if (task := self._running.get(uid)) is not None:
             task.cancel()
         self.forget(uid)
 
     def launch(self, claim: NodeClaim) -> Outcome | None:
-        """What came of it; None while it is under way. Starts it if nobody has."""
+        """Return the outcome of the launch; None while it runs. The first call starts it."""
         uid = claim.metadata.uid
         if uid in self._outcomes:
             return self._outcomes[uid]
@@ -84,7 +84,7 @@ class Machines:
         return None
 
     def forget(self, uid: str) -> None:
-        """The outcome has been written down, or does not matter any more; a next launch is a new one."""
+        """Drop the outcome, which was stored or does not matter any longer; the next launch is a new one."""
         self._outcomes.pop(uid, None)
 
     async def _launch(self, claim: NodeClaim) -> None:

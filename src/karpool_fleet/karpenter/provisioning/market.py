@@ -1,9 +1,8 @@
-"""What can be bought for a claim, in which order, and what was out of stock a moment ago.
+"""Offers for a claim in order of preference, and offerings that were recently out of stock.
 
-The choice is that of the AWS provider: the preferred capacity type that is allowed
-and in stock, spot only where it is cheaper than on-demand, machines with devices
-nobody asked for last, and the cheapest first. Offerings that were refused are left
-alone for a while; that memory is not kept across a restart, as upstream.
+The choice is that of the AWS provider: the preferred capacity type that is allowed and in stock, spot only
+where it is cheaper than on-demand, machines with unrequested devices last, and the cheapest first. Offerings
+without stock are excluded for a while; a restart forgets them, as upstream.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -36,7 +35,7 @@ _CACHE_LIMIT = 256
 
 
 class UnavailableOfferings:
-    """Offerings that were refused, until they are tried again. `version` changes with what is in it."""
+    """Offerings without stock, until they are tried again. `version` changes with the content."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self.version = 0
@@ -69,7 +68,10 @@ class Priced(NamedTuple):
 
 
 class LaunchMarket:
-    """`overlays` say what types of a pool cost and offer; what the cloud charges is its own business."""
+    """The market of launches.
+
+    `overlays` change price and capacity of types for a pool; the cloud's price stays.
+    """
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class LaunchMarket:
         self._known: dict[bytes, tuple[int, int, tuple[CloudOffer, ...]]] = {}
 
     def offers(self, claim: NodeClaim) -> tuple[CloudOffer, ...]:
-        """In the order to try them; empty when nothing fits or is in stock. Raises Invalid."""
+        """Return the offers in order; empty if nothing fits or is in stock. Raises Invalid."""
         out = self.unavailable.current()
         key = msgspec.msgpack.encode((claim.pool_name, claim.spec.requirements, claim.spec.resources))
         remembered = self._known.get(key)
@@ -98,7 +100,7 @@ class LaunchMarket:
         return offers
 
     def price(self, labels: Labels) -> float | None:
-        """Of a node."""
+        """Return the price of a node."""
         name, zone, kind = (labels.get(key, "") for key in (INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
         if self.offerings.overlays and name in self.catalogue.types:
             overlaid = self.type_of(labels.get(NODEPOOL, ""), name).price(zone, kind)
@@ -107,7 +109,7 @@ class LaunchMarket:
         return self.catalogue.price(name, zone, kind)
 
     def type_of(self, pool: str, name: str) -> InstanceType:
-        """As overlays have it for nodes of a pool."""
+        """Return the type with the overlays of a pool."""
         return self.overlaid(pool, self.catalogue.types[name])
 
     def overlaid(self, pool: str, instance_type: InstanceType) -> InstanceType:
@@ -138,7 +140,7 @@ class LaunchMarket:
     def capacity_types(
         self, types: Iterable[str], zones: ValueSet | None, kinds: ValueSet | None
     ) -> list[str]:
-        """Those in which any of these types is in stock, as far as they are wanted."""
+        """Return the capacity types, among those requested, in which any of these types is in stock."""
         out = self.unavailable.current()
         found: set[str] = set()
         for name in types:
@@ -152,7 +154,7 @@ class LaunchMarket:
 
 
 def chosen(sold: Collection[Priced], types_max: int) -> tuple[CloudOffer, ...]:
-    """The offers of one launch, cheapest first."""
+    """Return the offers of one launch, cheapest first."""
     plain = [offering for offering in sold if not offering.exotic]
     sold = plain or sold
     dearest_spot = min(
@@ -182,7 +184,7 @@ _ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon
 
 
 def _is_exotic(instance_type: InstanceType, need: Mapping[str, int]) -> bool:
-    """Bare metal, or with accelerators that nobody asked for."""
+    """Whether a type is bare metal, or has accelerators that are not requested."""
     if "metal" in instance_type.name:
         return True
     return any(instance_type.capacity.get(name) and not need.get(name) for name in _ACCELERATORS)

@@ -1,9 +1,8 @@
-"""Buy room for pods that found none: gather, plan all at once, create NodeClaims.
+"""Provisions nodes for unschedulable pods: collects them, plans all at once, creates NodeClaims.
 
-A pod triggers when the scheduler could not place it, and again every few seconds
-while that is so; so does a node that is being drained. Nothing is planned while a
-claim has no machine yet, because its size is not known. Nothing is remembered
-between batches: the next one sees the claims of this one as nodes to come.
+A pod triggers when the scheduler could not place it, and again every few seconds while that is so; a node
+that is being drained triggers, too. Nothing is planned while a claim has no machine yet, because its size is
+not known. Nothing is remembered between batches: the next batch sees the claims of this one as future nodes.
 """
 
 import asyncio
@@ -48,7 +47,7 @@ from karpool_fleet.karpenter.view import KarpenterState
 log = structlog.get_logger(__name__)
 _REASONS_SHOWN = 5
 _CACHE_LIMIT = 256
-_BUFFERS = "#buffers"  # no node and no uid is called so
+_BUFFERS = "#buffers"  # not a valid node name or uid
 
 
 class Provisioner:
@@ -63,7 +62,7 @@ class Provisioner:
         self._again: deque[tuple[float, str, ObjectKey | str]] = deque()  # due, uid, pod or node
         self._watched: set[str] = set()  # uids in `_again`
         self._wake = asyncio.Event()
-        # All nominations together, as upstream: a thousand pods are not a thousand events.
+        # One limit for all nominations, as upstream: a thousand pods do not make a thousand events.
         self._nominations = TokenBucket(5.0, 10, self._clock)
         self._requirements: dict[object, list[Object]] = {}
         self.batches = 0
@@ -141,7 +140,7 @@ class Provisioner:
         self._explain(packing)
 
     def plan(self) -> PackResult | None:
-        """Where the pods that need room now would go; None when there are none."""
+        """Plan nodes for the pods that need them now; None without such pods."""
         view = self._view
         snapshot = view.snapshot()
         pods = demand(snapshot, view, self._clock.now())
@@ -150,7 +149,7 @@ class Provisioner:
         return self.pack(snapshot.room.without(view.leaving()), pods)
 
     def pack(self, room: Room, pods: Sequence[PendingPod]) -> PackResult:
-        """Put pods onto nodes that are there, then onto the cheapest that could be launched now."""
+        """Place pods on existing nodes, then on the cheapest nodes that could be launched now."""
         return pack_new_nodes(
             room,
             pods,
@@ -165,7 +164,7 @@ class Provisioner:
         )
 
     def pools(self) -> list[CompiledPool]:
-        """Those that may launch now. A pool without any type to launch says so."""
+        """Return the pools that may launch now. A pool without any type to launch reports that."""
         pools: list[CompiledPool] = []
         for node_pool in self._view.pools.objects():
             ready = condition(node_pool.status.conditions, READY) if node_pool.status is not None else None
@@ -174,7 +173,7 @@ class Provisioner:
             try:
                 pool = pool_of(node_pool)
             except Invalid:
-                continue  # its status says why
+                continue  # the status of the pool has the reason
             if not pool.is_usable:
                 continue
             if not self._market.offerings.for_pool(pool).types:
@@ -196,13 +195,13 @@ class Provisioner:
             return None
 
     def _exceeded(self, pool: NodePool) -> str:
-        """The limit that is exceeded already, or empty."""
+        """Return the limit that is already exceeded, or an empty text."""
         limits = pool_of(pool).limits
         left = remaining(limits, self._view.usage(pool.name))
         return next((name for name, units in left.items() if units < 0), "")
 
     def requirements_of(self, planned: PlannedNode) -> list[Object]:
-        """As written in the claim; plans that came out the same share them."""
+        """Return the requirements of the claim; equal plans share them."""
         types = tuple(choice.instance_type for choice in planned.options)
         requirements = planned.requirements
         out = self._market.unavailable
@@ -218,7 +217,7 @@ class Provisioner:
             written = self._requirements[key] = wire_requirements(requirements, types, kinds)
         return written
 
-    # What was decided, told
+    # Events about decisions
 
     def _nominate(self, pods: Iterable[str], claim: NodeClaim | None, node: Node | None) -> None:
         self._view.nominate(row_name(claim, node), self._settings.nomination_seconds)
@@ -270,7 +269,7 @@ class Provisioner:
 
 
 def demand(whole: Snapshot, view: KarpenterState, now: float) -> list[PendingPod]:
-    """Pods that wait, pods that will have to leave their node, and those that buffers stand for."""
+    """Return pending pods, pods that will have to leave their node, and pods of capacity buffers."""
     snapshot = whole.room
     pending = [PendingPod(name, shape, "", name) for name, shape in whole.buffers.shapes.items()]
     for key, pod in view.provisionable.items():
@@ -296,7 +295,7 @@ def _pending(name: str, pod: Pod, snapshot: Room, shape: int) -> PendingPod:
 
 
 def is_currently_reschedulable(pod: Pod, view: KarpenterState, now: float) -> bool:
-    """Whether it can be moved as things are: nothing forbids its eviction for good."""
+    """Whether a pod can be moved now: nothing blocks its eviction permanently."""
     if not is_reschedulable(pod) or is_protected(pod, running_seconds(pod, now)):
         return False
     budgets = [budget for budget in view.budgets(pod.metadata.namespace) if budget.selects(pod)]

@@ -1,7 +1,7 @@
-"""Pods that Karpenter buys nothing for: those with claims, or that say too much about their node. Pure.
+"""Pods for which Karpenter launches no node: those with claims, or with unsupported node constraints. Pure.
 
-A host name cannot be known before the machine is there, so nothing may be said about it, not even which
-it must not be; the same goes for fields of nodes and for Karpenter's own labels.
+A host name is not known before the machine exists, so a pod may not constrain it, not even by exclusion; the
+same goes for node fields and for Karpenter's own labels.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _DOMAIN = "karpenter.sh"
 
 
 def refuses_pools(pod: Pod) -> bool:
-    """Pods that ask to be on nodes of no pool are none of Karpenter's business."""
+    """Whether a pod requires nodes of no pool; Karpenter ignores it."""
     return any(
         entry.key == NODEPOOL and entry.operator == "DoesNotExist"
         for term in _terms(pod)
@@ -24,8 +24,10 @@ def refuses_pools(pod: Pod) -> bool:
 
 
 def refusal(pod: Pod) -> str:
-    """Why the pod is ignored; empty: it is not. Claims are ignored unless Karpenter is told otherwise
-    (`--ignore-dra-requests=false`, which is not imitated)."""
+    """Return why the pod is ignored, or an empty text.
+
+    Pods with claims are ignored, as by default upstream (`--ignore-dra-requests=false` is not simulated).
+    """
     if pod.spec.resource_claims:
         return "pod has Dynamic Resource Allocation requirements, which are not supported"
     if any(term.match_fields is not None for term in _terms(pod)):

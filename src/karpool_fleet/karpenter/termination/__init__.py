@@ -1,1 +1,1 @@
-"""The end of nodes (`node_terminator`) and of claims (`claim_finalizer`)."""
+"""Termination of nodes (`node_terminator`) and of claims (`claim_finalizer`)."""

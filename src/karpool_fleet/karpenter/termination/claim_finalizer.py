@@ -1,8 +1,8 @@
-"""The end of a claim: its node first, then its machine, then the claim itself.
+"""Finalizes a claim: deletes its node, terminates its machine, then releases the claim.
 
-Every step is seen from what is left, so that it goes on after a crash wherever it
-stood. A node that registered is deleted and drained by `node_terminator`; one that never
-did has no finalizer and goes with its machine, as a cloud controller would see to.
+Every step follows from the current state, so that it continues after a crash. `node_terminator` drains a
+registered node; an unregistered node has no finalizer and is deleted with its machine, as a cloud controller
+would do.
 """
 
 from karpool.kube.clock import Clock
@@ -39,7 +39,7 @@ class ClaimFinalizer:
             if node.metadata.deletion_timestamp is None:
                 await self._view.nodes.delete(node)
         if held:
-            return None  # the node says when it is gone
+            return None  # the event of the node brings us back
         if (instance := self._machines.of(claim)) is not None:
             self._machines.terminate(instance)
             await terminating(self._view, claim, self._clock)
@@ -60,12 +60,12 @@ class ClaimFinalizer:
 
 
 def is_held(node: Node) -> bool:
-    """Whether it cannot go before it is drained."""
+    """Whether the node has the termination finalizer, so that it is drained first."""
     return TERMINATION_FINALIZER in (node.metadata.finalizers or ())
 
 
 def _missing_deadline(claim: NodeClaim) -> str | None:
-    """When everything must be gone, if that is asked for and not written down."""
+    """Return the termination deadline if one is required and not written yet."""
     period, started = claim.spec.termination_grace_period, claim.metadata.deletion_timestamp
     if not period or not started or TERMINATION_TIMESTAMP in claim.annotations:
         return None
@@ -78,7 +78,7 @@ def _missing_deadline(claim: NodeClaim) -> str | None:
 async def terminating(
     view: KarpenterState, claim: NodeClaim, clock: Clock, *more: tuple[str, str, str]
 ) -> None:
-    """Note on the claim that its machine is on its way out, and more conditions that are now true."""
+    """Set the condition that the machine is terminating, and further conditions that are now true."""
     conditions = claim_conditions(claim, clock.now())
     for kind, status, reason in more:
         conditions.set(kind, status, reason)

@@ -1,8 +1,8 @@
-"""Which pods of a leaving node go now, which are waited for, and when to look again.
+"""Plans the drain of a node: which pods to evict now, which to wait for, and when to plan again.
 
-Pure. Pods go in tiers, the next when the one before has left: first ordinary pods,
-then ordinary daemons, then critical pods, then critical daemons. With a deadline,
-a pod that would not be done in time is deleted, whatever protects it.
+Pure. Pods are evicted in tiers, each after the previous one has left: ordinary pods, ordinary daemons,
+critical pods, critical daemons. With a deadline, a pod that would not end in time is deleted, whatever
+protects it.
 """
 
 import math
@@ -23,7 +23,7 @@ from karpool.model.kubernetes.priority import is_critical
 from karpool.model.kubernetes.times import parse_rfc3339
 
 _DEFAULT_GRACE_SECONDS = 30
-# A pod that is this much past its end has a kubelet that will never say so.
+# The kubelet of a pod that is this much past its end will never report it.
 STUCK_SECONDS = 60.0
 
 
@@ -35,7 +35,7 @@ class Forced:
 
 @dataclass(frozen=True, slots=True)
 class DrainPlan:
-    """`again_seconds`: when the plan may change although no pod does."""
+    """A drain plan. `again_seconds`: when it may change without a change of a pod."""
 
     evict: tuple[Pod, ...] = ()
     force: tuple[Forced, ...] = ()
@@ -82,7 +82,7 @@ def _tier(pod: Pod) -> int:
 
 
 def _ends_at(pod: Pod) -> float | None:
-    """When a pod that terminates should be gone."""
+    """Return when a terminating pod should be gone."""
     text = pod.metadata.deletion_timestamp
     return None if text is None else parse_rfc3339(text)
 
@@ -93,7 +93,7 @@ def _grace(pod: Pod) -> int:
 
 
 def _forced(pod: Pod, now: float, deadline: float | None) -> Forced | None:
-    """How a pod must be deleted to be gone by the deadline; None when it need not be yet."""
+    """Return how a pod must be deleted to end by the deadline; None if that is not necessary yet."""
     if deadline is None:
         return None
     ends = _ends_at(pod)
@@ -102,12 +102,12 @@ def _forced(pod: Pod, now: float, deadline: float | None) -> Forced | None:
     if ends is None and now <= deadline - _grace(pod):
         return None
     grace = max(1, math.floor(deadline - now))
-    # Asking again for an end that is as late as the one it has would change nothing.
+    # Deleting again with an end that is not earlier would change nothing.
     return None if ends is not None and now + grace >= ends else Forced(pod, grace)
 
 
 def _changes(pod: Pod, now: float, deadline: float | None) -> Iterable[float]:
-    """Seconds until this pod's part of the plan changes by itself."""
+    """Return the seconds until this pod's part of the plan changes by time alone."""
     ends = _ends_at(pod)
     if ends is not None:
         yield max(0.0, ends + STUCK_SECONDS - now) + 1.0
@@ -119,7 +119,7 @@ def _changes(pod: Pod, now: float, deadline: float | None) -> Iterable[float]:
 
 
 def _protected_for(pod: Pod, now: float) -> float | None:
-    """Seconds for which it still asks not to be disturbed, if that ends."""
+    """Return the seconds for which the pod is still protected from disruption, if that ends."""
     running = running_seconds(pod, now)
     try:
         wish = protected_seconds(pod)

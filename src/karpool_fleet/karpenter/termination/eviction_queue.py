@@ -1,4 +1,4 @@
-"""Ask pods to go, within their disruption budgets, again and again until they do."""
+"""Evicts pods within their disruption budgets, and retries until they are gone."""
 
 from karpool.kube.errors import Conflict, NotFound, Throttled
 from karpool.kube.transport.backoff import Backoff
@@ -11,7 +11,7 @@ RETRY = Backoff(first=0.1, limit=10.0)
 
 
 class EvictionQueue:
-    """The uid goes with every request, so that a successor of the same name is left alone."""
+    """Evictions in progress. Every request has the uid, so that a new pod of the same name is not evicted."""
 
     def __init__(self, shared: Shared) -> None:
         context = shared.context

@@ -1,8 +1,8 @@
-"""The end of a node: keep new pods away, move the ones it has, give back its machine.
+"""Terminates a node: keeps new pods away, drains it, terminates its machine.
 
-A node with our finalizer that is being deleted is tainted, drained as `drain_plan`
-says, and let go when its machine is gone. Deleting the node or its claim comes to
-the same. Events of its pods bring it back here; nothing is polled but deadlines.
+A node with our finalizer that is being deleted is tainted, drained by `drain_plan`, and released when its
+machine is gone. Deleting the node or its claim has the same effect. Pod events trigger it; only deadlines are
+polled.
 """
 
 from contextlib import suppress
@@ -90,7 +90,7 @@ class NodeTerminator:
             return await self._release(node)
         if (tainted := await self._close(node)) is None:
             return None
-        if claim is None:  # somebody took its finalizer away; nothing says how to drain it
+        if claim is None:  # its finalizer was removed; only the claim says how to drain
             self._machines.terminate(instance)
             return Requeue(POLL_SECONDS)
         if (wait := await self._drain(tainted, claim)) is not None:
@@ -111,7 +111,7 @@ class NodeTerminator:
         return await self._view.nodes.patch(node, patch) if patch else node
 
     async def _drain(self, node: Node, claim: NodeClaim) -> Requeue | None:
-        """None when the node is empty and has been closed for long enough."""
+        """Drain the node; return None when it is empty and has been tainted for long enough."""
         drained = condition(claim.status.conditions, DRAINED)
         if drained is not None and drained.status == TRUE:
             return None
@@ -127,8 +127,7 @@ class NodeTerminator:
             return Requeue(plan.again_seconds) if plan.again_seconds is not None else Requeue(60.0)
         least = self._settings.drain_seconds_min
         passed = now - parse_rfc3339(drained.last_transition_time or "")
-        # What began in the future was written by a clock that has been put right since: that is no reason to
-        # wait for the future.
+        # A start in the future was written by a clock that has been corrected since: do not wait for it.
         return Requeue(least - passed) if 0 <= passed < least else None
 
     async def _carry_out(self, plan: DrainPlan, node: Node, claim: NodeClaim) -> None:
@@ -163,7 +162,7 @@ class NodeTerminator:
         )
 
     async def _release(self, node: Node) -> Requeue | None:
-        """Its machine is gone: nothing keeps the node."""
+        """Release the node, whose machine is gone."""
         kept = [
             finalizer for finalizer in node.metadata.finalizers or () if finalizer != TERMINATION_FINALIZER
         ]
