@@ -1,1 +1,1 @@
-"""Controllers of kube-controller-manager that are not about workloads: nodes, quotas, volumes."""
+"""Controllers of kube-controller-manager for nodes, quotas, volumes and resource claims."""

@@ -1,12 +1,11 @@
-"""What becomes of nodes that stop answering, and of the pods on them.
+"""The node lifecycle controller: unreachable nodes, and eviction of the pods on them.
 
-A node whose machine is gone, or whose kubelet has been silent for too long, becomes
-Ready=Unknown. Ready decides the taints not-ready and unreachable; NoExecute taints
-drive out pods after the time that they tolerate. A node whose machine is gone is
-deleted, unless Karpenter's finalizer says that it will see to that itself.
+A node whose machine is gone, or whose kubelet has been silent for too long, becomes Ready=Unknown. Ready
+decides the taints not-ready and unreachable; NoExecute taints evict pods after the time that they tolerate. A
+node whose machine is gone is deleted, unless it has Karpenter's finalizer, which then handles it.
 
-A kubelet counts as silent only if it has ever sent heartbeats
-(`KubeletSettings.heartbeat_seconds`), which have to be shorter than the grace period.
+A kubelet counts as silent only if it has ever sent heartbeats (`KubeletSettings.heartbeat_seconds`), which
+must be shorter than the grace period.
 """
 
 import asyncio
@@ -34,11 +33,11 @@ from karpool_fleet.runtime.writes import delete_object, patch_object, patch_vers
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
-PROVIDER = "embedded:///"  # what the ids of bought machines begin with
+PROVIDER = "embedded:///"  # prefix of the provider ids of machines
 
 
-GRACE_SECONDS = 40.0  # of silence, until a node counts as unreachable
-DEFAULT_TOLERATION_SECONDS = 300.0  # of pods that do not say how long they stay
+GRACE_SECONDS = 40.0  # of silence, after which a node is unreachable
+DEFAULT_TOLERATION_SECONDS = 300.0  # of pods without a toleration of their own
 
 
 def node_lifecycle(cloud: Cloud | None) -> Build:
@@ -46,13 +45,13 @@ def node_lifecycle(cloud: Cloud | None) -> Build:
 
 
 def taints_for(ready: str) -> tuple[Taint, ...]:
-    """What a node carries whose Ready condition has this status."""
+    """Return the taints for a status of the Ready condition."""
     key = {"True": "", "False": NOT_READY}.get(ready, UNREACHABLE)
     return tuple(Taint(key=key, effect=effect) for effect in (NO_SCHEDULE, NO_EXECUTE)) if key else ()
 
 
 def stay_seconds(taints: Iterable[Taint], tolerations: Iterable[Toleration], default_seconds: float) -> float:
-    """How long a pod may stay on a node with these NoExecute taints: 0 not at all, inf for ever."""
+    """Return how long a pod may stay on a node with these NoExecute taints: 0 not at all, inf for ever."""
     tolerations = tuple(tolerations)
     allowed = math.inf
     for taint in taints:
@@ -77,8 +76,8 @@ class NodeLifecycle:
         self._pods = context.informers.of(PODS, Pod)
         self._node_queue: WorkQueue[str] = WorkQueue(context.clock, chance=context.random.random)
         self._pod_queue: WorkQueue[ObjectKey] = WorkQueue(context.clock, chance=context.random.random)
-        self._heard: dict[str, tuple[str, float]] = {}  # the last heartbeat, and when it was seen
-        self._gone_at: dict[str, float] = {}  # nodes whose machine is gone, and since when that is known
+        self._heard: dict[str, tuple[str, float]] = {}  # the last heartbeat, and when it was received
+        self._gone_at: dict[str, float] = {}  # nodes whose machine is gone, and since when this is known
         self._driving_out: dict[str, dict[Taint, float]] = {}  # NoExecute taints by node, and since when
         self._pods_by_node = PodsByNode()
 
@@ -148,7 +147,7 @@ class NodeLifecycle:
         wait = self._silence_left(node)
         if wait == 0 and _ready(node) != "Unknown":
             await self._mark_unknown(node)
-            return None  # the event brings it back
+            return None  # its event brings it back
         if wait == 0 and self._is_gone(node):
             await self._delete(node)
             return None
@@ -156,7 +155,7 @@ class NodeLifecycle:
         return Requeue(wait) if wait else None
 
     def _silence_left(self, node: Node) -> float | None:
-        """Seconds until this node counts as unreachable; None while nothing speaks for that."""
+        """Return the seconds until this node is unreachable; None if that is not expected."""
         now = self._clock.monotonic()
         since: list[float] = []
         if self._is_gone(node):
@@ -197,12 +196,13 @@ class NodeLifecycle:
     async def _set_taints(self, node: Node) -> None:
         ready = _ready(node)
         if not ready:
-            return  # nobody has said anything about it yet
+            return  # no status yet
         ours = {(taint.key, taint.effect) for taint in taints_for(ready)}
         if _ours(node.spec.taints or ()) == ours:
             return
         with suppress(NotFound):
-            # Read in full, because a taint has more fields than we know; a conflict brings the key back.
+            # Read the whole node, because a taint has more fields than our struct; a conflict requeues the
+            # key.
             raw = await self._client.get(NODES, node.name)
             taints = (raw.get("spec") or {}).get("taints") or []
             kept = [
@@ -270,7 +270,7 @@ class NodeLifecycle:
 
 
 def _wait(seconds: float) -> float:
-    """Seconds to wait, or 0: times are sums of floats, and the last bit must not be waited for."""
+    """Return the seconds to wait, or 0: times are sums of floats, and the last bit must not cause a wait."""
     return seconds if seconds > 1e-6 else 0.0
 
 

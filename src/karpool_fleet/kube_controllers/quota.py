@@ -1,9 +1,8 @@
-"""ResourceQuotas: refuse what would exceed them, and show what is used.
+"""Enforces ResourceQuotas and reports their usage.
 
-What is used follows every write in the same step, so it is exact whenever anything
-can look: a create is checked against all creates before it, however many clients
-there are. The status of the quota objects is written right after, in the background
-work of the server.
+Usage is updated in the same step as every write, so it is always exact: a create is checked against all
+creates before it, from any number of clients. The status of the quotas is written right after, in the
+background work of the server.
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ _PODS = "pods"
 
 
 def enforce_quotas(server: ApiServer) -> "EmbeddedQuotas":
-    """Make a server honour ResourceQuotas, those it already holds included."""
+    """Make a server enforce ResourceQuotas, including existing ones."""
     quotas = EmbeddedQuotas(server.cluster)
     server.admission.append(quotas.admit)
     return quotas
@@ -52,7 +51,7 @@ class _Quota:
     charged: dict[str, Resources] = field(default_factory=dict)  # by uid
 
     def counts(self, kind: str) -> bool:
-        """Whether objects of a kind can matter to it at all."""
+        """Whether the quota counts objects of this kind."""
         if kind == _PODS:
             return True
         return not self.scopes and (f"{COUNT}{kind}" in self.hard or kind in BARE)
@@ -61,17 +60,17 @@ class _Quota:
         return not self.scopes or (kind == _PODS and all(scope.covers(obj) for scope in self.scopes))
 
     def measure(self, kind: str, obj: Object) -> Resources:
-        """What it would count of an object, by the names it limits."""
+        """Return what the quota would count for an object, by the names that it limits."""
         if not self.covers(kind, obj):
             return {}
         try:
             usage = usage_of(kind, obj)
         except (Invalid, ValueError):
-            return {}  # the API refuses such objects; one that slipped in must not stop the others
+            return {}  # the API refuses such objects; one that exists nevertheless must not stop the others
         return {name: units for name, units in usage.items() if units and name in self.hard}
 
     def charge(self, uid: str, usage: Resources) -> bool:
-        """Count an object as taking this much from now on; whether that changed anything."""
+        """Charge an object with this usage from now on; return whether anything changed."""
         before = self.charged.pop(uid, {})
         if usage:
             self.charged[uid] = usage
@@ -95,7 +94,7 @@ class EmbeddedQuotas:
         cluster.store.listeners.append(self._on_change)
 
     def used(self, namespace: str, name: str) -> Resources:
-        """What a quota counts at this moment, by the names it limits."""
+        """Return the current usage of a quota, by the names that it limits."""
         quota = self._quotas[namespace][name]
         return {resource: quota.used.get(resource, 0) for resource in quota.hard}
 
@@ -146,7 +145,7 @@ class EmbeddedQuotas:
         self._schedule(record.namespace, record.name)
 
     def _counted(self, record: StoredObject, spec: Object) -> _Quota:
-        """A quota with everything its namespace holds. O(objects in the namespace)."""
+        """Return a quota with the usage of its whole namespace. O(objects in the namespace)."""
         try:
             hard = parse_hard(spec.get("hard") or {})
         except Invalid as error:

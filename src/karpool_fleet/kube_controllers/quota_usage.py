@@ -1,8 +1,7 @@
-"""What an object takes from a ResourceQuota, and which quotas look at it.
+"""Usage of objects in a ResourceQuota, and scopes of quotas.
 
-Amounts are integers in the units of `model.resources`: `cpu`, `requests.cpu` and
-`limits.cpu` in thousandths, everything else whole. Only pods have scopes; a quota
-with scopes counts nothing else.
+Amounts are integers in the units of `model.resources`: `cpu`, `requests.cpu` and `limits.cpu` in thousandths,
+everything else whole. Only pods have scopes; a quota with scopes counts nothing else.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,14 +30,14 @@ BARE = frozenset(
     )
 )
 _STORAGE_CLASS = ".storageclass.storage.k8s.io/"
-# Where a quota limits one of these, every container must state it.
+# If a quota limits one of these, every container must set it.
 _STATED = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
-# Requests of these are also known by their bare name.
+# Requests of these may also be limited under their bare name.
 _SHORT = (resources.CPU, resources.MEMORY, resources.EPHEMERAL_STORAGE)
 
 
 def base_of(name: str) -> str:
-    """The resource whose unit a quota entry is counted in: `cpu` for `limits.cpu`."""
+    """Return the resource whose unit a quota entry uses: `cpu` for `limits.cpu`."""
     for prefix in ("requests.", "limits."):
         if name.startswith(prefix):
             return name.removeprefix(prefix)
@@ -46,7 +45,7 @@ def base_of(name: str) -> str:
 
 
 def parse_hard(hard: Mapping[str, str | int | float]) -> Resources:
-    """Raises Invalid naming the entry."""
+    """Parse the limits. Raises Invalid naming the entry."""
     usage: Resources = {}
     for name, text in hard.items():
         try:
@@ -61,7 +60,7 @@ def show(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def usage_of(kind: str, obj: Object) -> Resources:
-    """All that any quota could count of an object; `kind` is the resource with its group."""
+    """Return everything that a quota could count for an object; `kind` is the resource with its group."""
     used: Resources = {f"{COUNT}{kind}": 1}
     if kind == "pods":
         resources.add(used, pod_usage(obj))
@@ -76,7 +75,7 @@ def usage_of(kind: str, obj: Object) -> Resources:
 
 
 def pod_usage(obj: Object) -> Resources:
-    """A pod that has ended takes nothing any more."""
+    """Return the usage of a pod; nothing once it has ended."""
     pod = msgspec.convert(obj, Pod, strict=False)
     if pod.is_terminal:
         return {}
@@ -91,7 +90,7 @@ def pod_usage(obj: Object) -> Resources:
 
 
 def _limits(pod: Pod) -> Resources:
-    """Limits add up as requests do; overhead counts only where something is limited at all."""
+    """Return the limits, which add up like requests; overhead counts only if there is a limit."""
     spec = msgspec.structs.replace(
         pod.spec,
         containers=[_limits_as_requests(container) for container in pod.spec.containers or ()],
@@ -135,10 +134,10 @@ def _claim_usage(obj: Object) -> Resources:
 
 
 def unstated(hard: Iterable[str], obj: Object) -> list[str]:
-    """What a quota limits and some container of a pod does not say, as `limits.cpu for: main`."""
+    """Return limited resources that a container of a pod does not set, as `limits.cpu for: main`."""
     spec = obj.get("spec") or {}
     if spec.get("resources"):
-        return []  # said for the pod as a whole
+        return []  # set for the pod as a whole
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     missing = []
     for name in _STATED:
@@ -162,7 +161,7 @@ class QuotaScope:
     values: frozenset[str] = frozenset()
 
     def covers(self, obj: Object) -> bool:
-        """Whether a pod lies in this scope."""
+        """Whether a pod is in this scope."""
         spec = obj.get("spec") or {}
         match self.name:
             case "Terminating":
@@ -191,7 +190,7 @@ class QuotaScope:
 
 
 def scopes_of(spec: Object) -> tuple[QuotaScope, ...]:
-    """From `scopes` and `scopeSelector`; a pod must lie in all of them."""
+    """Return the scopes of `scopes` and `scopeSelector`; a pod must be in all of them."""
     plain = [QuotaScope(str(name)) for name in spec.get("scopes") or ()]
     selector: Any = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     selected = [

@@ -1,11 +1,11 @@
-"""Claims for devices that nobody uses any more are given back: a simplified resource-claim controller.
+"""Releases unused device claims: a simplified resource-claim controller.
 
-A claim is reserved for pods. One that has ended, or is gone, is taken off; a claim that is reserved for
-nobody loses its devices. Claims that were made for one pod go with it when it ends; when it is deleted, the
-garbage collector takes them.
+A claim is reserved for pods. A pod that has ended or is gone is removed from it, and a claim without
+reservations loses its devices. Claims that were created for one pod are deleted when it ends; when the pod is
+deleted, the garbage collector deletes them.
 
-Pods are asked for by name, every few seconds for each claim that is in use: few pods have claims, and to
-watch all pods once more would cost every embedded cluster that has none.
+Pods are read by name, every few seconds for each claim in use: few pods have claims, and another watch of all
+pods would be a cost for every embedded cluster without claims.
 """
 
 from contextlib import suppress
@@ -43,7 +43,7 @@ class ResourceClaimController(QueueController[ObjectKey]):
         staying = [consumer for consumer in consumers if await self._uses(key.namespace, consumer)]
         if len(staying) == len(consumers):
             return Requeue(LOOK_SECONDS)
-        with suppress(NotFound, Conflict):  # of what changed in between another event tells
+        with suppress(NotFound, Conflict):  # changed meanwhile; another event follows
             if not staying and _is_of_pod(claim):
                 await self._client.delete(RESOURCECLAIMS, key.name, namespace=key.namespace)
             else:
@@ -54,7 +54,7 @@ class ResourceClaimController(QueueController[ObjectKey]):
         return Requeue(LOOK_SECONDS) if staying else None
 
     async def _uses(self, namespace: str, consumer: Object) -> bool:
-        """Another pod of the same name is somebody else."""
+        """Whether the consumer still uses the claim; another pod of the same name does not count."""
         try:
             pod = await self._client.get(PODS, str(consumer.get("name", "")), namespace=namespace, into=Pod)
         except NotFound:

@@ -1,11 +1,11 @@
-"""Volumes for claims: a simplified persistent-volume controller and provisioner in one.
+"""A simplified persistent-volume controller and provisioner.
 
-A claim binds the smallest free volume that suits it, or gets a new one if its class has
-a provisioner: at once, or, where the class waits for the first consumer, in the zone
-of the node that the scheduler has chosen. Volumes go with their claims unless they are
-to be retained. Claims of ephemeral volumes are created for their pods.
+A claim binds the smallest free volume that fits, or gets a new one if its class has a provisioner: at once,
+or, if the class waits for the first consumer, in the zone of the node that the scheduler has chosen. Volumes
+are deleted with their claims unless they are to be retained. Claims of ephemeral volumes are created for
+their pods.
 
-New volumes are named after the uid of their claim, so that starting over finds them.
+New volumes are named after the uid of their claim, so that a restart finds them.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class VolumeController:
         self._volume_queue: WorkQueue[ObjectKey] = WorkQueue(context.clock, chance=context.random.random)
         self._pod_queue: WorkQueue[ObjectKey] = WorkQueue(context.clock, chance=context.random.random)
         self._open: dict[ObjectKey, None] = {}  # claims without a volume
-        self._ready_at: dict[str, float] = {}  # by uid of a claim: when its new volume is there
+        self._ready_at: dict[str, float] = {}  # claim uid -> time when its new volume is ready
 
     async def run(self) -> None:
         await self._context.informers.synced()
@@ -121,11 +121,11 @@ class VolumeController:
             await self._bind(claim, held)
             return None
         if claim.spec.volume_name:
-            return None  # asks for one that is not there, or not its own
+            return None  # its volume does not exist or belongs to another claim
         return await self._find_or_provision(claim)
 
     def _held(self, claim: PersistentVolumeClaim) -> Object | None:
-        """The volume that is this claim's already: the one it names, or the one made for it."""
+        """Return the volume of this claim: the one it names, or the one created for it."""
         name = claim.spec.volume_name or f"pvc-{claim.metadata.uid}"
         volume = self._volumes.get(ObjectKey("", name))
         holder = (volume or {}).get("spec", {}).get("claimRef") or {}
@@ -141,7 +141,7 @@ class VolumeController:
         if chosen.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER:
             name = claim.annotations.get(SELECTED_NODE, "")
             if not name:
-                return None  # the scheduler has not chosen yet
+                return None  # the scheduler has not chosen a node yet
             node = self._nodes.get(ObjectKey("", name))
             if node is None:
                 return await self._choose_again(claim, name)
@@ -160,15 +160,15 @@ class VolumeController:
         return None
 
     async def _choose_again(self, claim: PersistentVolumeClaim, node: str) -> Requeue | None:
-        """A node that went before it had its volume would keep the pod waiting for ever."""
+        """Clear the selected node of a claim if the node is gone; the pod would be pending for ever."""
         with suppress(NotFound):
             await self._client.get(NODES, node)
-            return Requeue(1.0)  # the watch has not told of it yet
+            return Requeue(1.0)  # the watch has not reported the node yet
         await patch_version(self._client, PVCS, claim, {"metadata": {"annotations": {SELECTED_NODE: None}}})
         return None
 
     def _class_of(self, claim: PersistentVolumeClaim) -> StorageClass | None:
-        """None while the class does not exist; a claim that asks for none has an empty one."""
+        """Return the class, None if it does not exist; a claim without class has an empty one."""
         class_asked = class_name(claim)
         if class_asked == "":
             return StorageClass()
@@ -222,7 +222,7 @@ class VolumeController:
         return str(raw.get("reclaimPolicy") or "Delete")
 
     def _any_zone(self, claim: PersistentVolumeClaim, chosen: StorageClass) -> str | None:
-        """Where a volume goes that waits for nobody: some zone, the same whenever it is asked for."""
+        """Return a zone for a volume with immediate binding; repeated calls return the same zone."""
         allowed = [
             value
             for term in chosen.allowed_topologies or ()
@@ -235,10 +235,10 @@ class VolumeController:
         return zones[number % len(zones)] if zones else None
 
     async def _bind(self, claim: PersistentVolumeClaim, volume: Object) -> None:
-        """First the volume says whose it is, then the claim says what it has, then both say Bound."""
+        """Bind in this order: claimRef of the volume, volume name of the claim, then both phases."""
         name = volume["metadata"]["name"]
         if (volume["spec"].get("claimRef") or {}).get("uid") != claim.metadata.uid:
-            # Of two claims that want the same volume, one has a conflict and looks again.
+            # Of two claims for the same volume, one gets a conflict and retries.
             await patch_version(self._client, PVS, volume, {"spec": {"claimRef": _reference(claim)}})
         await self._client.patch(PVS, name, {"status": {"phase": "Bound"}}, subresource="status")
         bound = {
