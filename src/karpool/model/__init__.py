@@ -1,8 +1,6 @@
-"""Values that everything else is made of: quantities, Kubernetes, Karpenter and Karmada objects, devices,
-prices.
+"""The values that all packages use: quantities, Kubernetes, Karpenter and Karmada objects, devices, prices.
 
-API objects are partial structs: they are read, never written back.
-Start with `kubernetes/pod_shape` (what a pod asks for) and `requirements` (the one matcher).
-No clock, and no I/O but for the shipped price list.
+API objects are partial structs: they are read, never written back. Start with `kubernetes/pod_shape` (what a
+pod requests) and `requirements` (the one matcher). No clock, and no I/O except for the shipped price list.
 Imports nothing of Karpool.
 """

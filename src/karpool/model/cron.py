@@ -1,7 +1,7 @@
 """Cron schedules as Karpenter's budgets read them: five fields or a macro, in UTC.
 
-Names of months and days are understood; Sunday is 0 and 7 is wrong; `?` is `*`, and
-`a/s` runs from a to the end. Where both day fields are restricted, either may match.
+Names of months and days are accepted; Sunday is 0 and 7 is an error; `?` is `*`, and `a/s` runs from a to the
+end. If both day fields are restricted, either may match.
 """
 
 import re
@@ -58,7 +58,7 @@ class CronSchedule:
     any_day: bool  # neither day field is restricted, or only one is
 
     def next_after(self, seconds: float) -> float | None:
-        """The first moment after this one, in seconds since the epoch; None: there is none."""
+        """Return the first time after this one, in seconds since the epoch; None if there is none."""
         time = datetime.fromtimestamp(seconds, UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
         last = time.year + _YEARS_MAX
         while time.year <= last:
@@ -78,7 +78,7 @@ class CronSchedule:
 
 
 def parse_schedule(text: str) -> CronSchedule:
-    """Raises Invalid."""
+    """Parse a schedule. Raises Invalid."""
     whole = _MACROS.get(text.strip(), text)
     fields = whole.split()
     if len(text) > _TEXT_MAX or len(fields) != len(_FIELDS):

@@ -1,7 +1,7 @@
-"""JSON Schemas of documents for machines, made from the types that `documents` makes them from.
+"""JSON Schemas of machine-readable documents, generated from the types that `documents` uses.
 
-A shape is a type, or is put together from shapes: a dict is an object with these keys (one that ends with a
-question mark may be missing), a list of one shape is an array, `extended` is a type with more or other keys.
+A shape is a type, or is composed of shapes: a dict is an object with these keys (a key with a trailing
+question mark is optional), a list of one shape is an array, `extended` is a type with more or other keys.
 """
 
 import inspect
@@ -38,12 +38,12 @@ class ExtendedShape:
 
 
 def extended(base: type, **keys: Shape) -> ExtendedShape:
-    """The document of `base`, with these keys instead of its own or beside them."""
+    """Return the document of `base`, with these keys replaced or added."""
     return ExtendedShape(base, keys)
 
 
 def document_schema(kind: str, api_version: str, content: Mapping[str, Shape], about: str) -> Schema:
-    """Of one kind of document. What it does not name may be added by a later release."""
+    """Return the schema of one kind of document. A later release may add keys that it does not name."""
     definitions: dict[str, Schema] = {}
     head = {"apiVersion": {"const": api_version}, "kind": {"const": kind}}
     body = _Writer(definitions).content_of(content)
@@ -93,7 +93,7 @@ class _Writer:
         return self._of_class(shape, variables)
 
     def content_of(self, content: Mapping[str, Shape]) -> Schema:
-        """What stands under the empty key stands beside the others."""
+        """Return the schema of the content: what is under the empty key is merged with the other keys."""
         shape = content.get("")
         body = self.object_of({name: inner for name, inner in content.items() if name})
         if shape is None:
@@ -133,7 +133,7 @@ class _Writer:
     def _named(self, shape: type, variables: Mapping[Any, Any]) -> Schema:
         name = shape.__name__ + "".join(getattr(value, "__name__", "") for value in variables.values())
         if name not in self._definitions:
-            self._definitions[name] = {}  # one that holds itself ends here
+            self._definitions[name] = {}  # a recursive type ends here
             self._definitions[name] = self._fields(shape, variables)
         return {"$ref": f"#/$defs/{name}"}
 

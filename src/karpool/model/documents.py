@@ -1,6 +1,6 @@
-"""Values as documents for machines: keys in camelCase, as Kubernetes writes them.
+"""Values as machine-readable documents: keys in camelCase, as in Kubernetes.
 
-Only names of fields change their case; keys of mappings are data (labels, resources, names of nodes).
+Only field names change their case; keys of mappings are data (labels, resources, names of nodes).
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,11 @@ from karpool.model.errors import Invalid
 
 
 def document_of(value: Any, *, old_keys: bool = False) -> Any:
-    """`old_keys`: fields that were written in snake_case until 0.2 stand beside the new ones for one
-    release more, so that scripts can be changed in between."""
+    """Return a value as a document.
+
+    `old_keys`: fields that were in snake_case until 0.2 are also written in that form for one more release,
+    so that scripts can be adapted.
+    """
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, msgspec.Struct):
@@ -37,7 +40,7 @@ def _fields_of(named: Mapping[str, Any], *, old_keys: bool) -> dict[str, Any]:
 
 
 def camel_case(named: Mapping[str, Any], *, old_keys: bool = False) -> dict[str, Any]:
-    """The keys of one level."""
+    """Return one level with its keys in camelCase."""
     content: dict[str, Any] = {}
     for name, value in named.items():
         content[key_of(name)] = value
@@ -52,8 +55,7 @@ def key_of(name: str) -> str:
 
 
 def check_old_keys(value: Any, path: str) -> None:
-    """Raises Invalid where an old key says something else than the new one beside it: whoever edited a
-    document changed one of the two."""
+    """Raise Invalid if an old key and the new key beside it differ, because only one of them was edited."""
     if isinstance(value, dict):
         for key, inner in value.items():
             new = key_of(key) if isinstance(key, str) else key

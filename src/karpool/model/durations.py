@@ -1,7 +1,7 @@
 """Go durations: `720h`, `1h30m`, `0s`, and Karpenter's `Never`.
 
-The syntax is that of Go's time.ParseDuration, which Kubernetes objects use for
-every duration they spell as a string. Results are seconds.
+The syntax is that of Go's time.ParseDuration, which Kubernetes objects use for every duration in a string.
+Results are in seconds.
 """
 
 import re
@@ -26,16 +26,16 @@ _TEXT_MAX = 128
 _NANOSECONDS_MAX = 2**63 - 1  # about 292 years; Go refuses more
 
 
-@lru_cache(maxsize=1024)  # the same few words of pools are read for every node
+@lru_cache(maxsize=1024)  # the same few durations of pools are parsed for every node
 def seconds(text: str) -> float:
-    """Raises Invalid for anything Go would not parse."""
+    """Parse a duration. Raises Invalid for anything that Go would not parse."""
     sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     nanoseconds = 0 if rest == "0" else _total(text, rest)
     return -nanoseconds / 1e9 if sign == "-" else nanoseconds / 1e9
 
 
 def seconds_or_never(text: str) -> float | None:
-    """None for `Never`; otherwise a duration that is not negative."""
+    """Parse a duration that is not negative; None for `Never`."""
     if text == NEVER:
         return None
     amount = seconds(text)
@@ -66,7 +66,7 @@ def _not_a_duration(text: str) -> Invalid:
 
 
 def show(amount: float | None) -> str:
-    """For messages: `1h30m`, `45s`, `0s`; `Never` for None."""
+    """Format for messages: `1h30m`, `45s`, `0s`; `Never` for None."""
     if amount is None:
         return NEVER
     sign, amount = ("-", -amount) if amount < 0 else ("", amount)

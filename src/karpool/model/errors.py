@@ -15,25 +15,24 @@ class ModelError(Exception):
 class Invalid(ModelError):
     """One field, its value, and what would be right.
 
-    `path` is relative to where it was raised; whoever knows the surroundings
-    adds them with `at`.
+    `path` is relative to where it was raised; callers add their part with `at`.
     """
 
     def __init__(self, path: str, value: object, reason: str) -> None:
         self.path = path
         self.value = value
         self.reason = reason
-        place = f"{path[:_TEXT_MAX]}: " if path else ""  # a path may hold names that others chose
+        place = f"{path[:_TEXT_MAX]}: " if path else ""  # a path may contain names that users chose
         super().__init__(f"{place}{_shown(value)}: {reason[:_TEXT_MAX]}")
 
     def at(self, prefix: str) -> "Invalid":
-        """The same error seen from further out: `at("pod default/web")`."""
+        """Return the error with an outer path: `at("pod default/web")`."""
         joined = self.path if not prefix else f"{prefix}.{self.path}" if self.path else prefix
         return Invalid(joined, self.value, self.reason)
 
 
 def _shown(value: object) -> str:
-    """Hostile input must not flood a log line, nor may showing it fail."""
+    """Return the value for a message: bounded, and safe for hostile input."""
     try:
         shown = repr(value[: _SHOWN_MAX + 1] if isinstance(value, str | bytes) else value)
     except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits

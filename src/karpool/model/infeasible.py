@@ -1,4 +1,4 @@
-"""The one type for "no, because". Each domain has its own enum of reasons, derived from `Reason`."""
+"""The one type for "not possible, because". Each domain has its own enum of reasons, a `Reason`."""
 
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -9,7 +9,7 @@ import msgspec
 class Reason(StrEnum):
     """Base of all reasons; has no members.
 
-    A member's value is what JSON, records and metric labels carry, and never changes.
+    The value of a member appears in JSON, records and metric labels, and never changes.
     """
 
 
@@ -39,7 +39,7 @@ class Infeasible(
         return self.detail
 
     def sentence(self) -> str:
-        """For people: the detail, and what it is about unless the detail names it."""
+        """The text for people: the detail, and its object unless the detail names it."""
         if not self.about or self.about.rpartition(" ")[2] in self.detail:
             return self.detail
         return f"{self.detail} ({self.about})"

@@ -1,9 +1,8 @@
 """Label syntax and label selectors, as Kubernetes writes and matches them.
 
-A `LabelMatcher` is a conjunction of `LabelRequirement`s over a label map. It comes from
-the query form (`app in (a,b),!legacy`), or from the object form
-(`matchLabels`/`matchExpressions`). Requirements over node labels with numeric
-operators and set algebra are in `requirements`.
+A `LabelMatcher` is a conjunction of `LabelRequirement`s over a label map. It comes from the query form (`app
+in (a,b),!legacy`), or from the object form (`matchLabels`/`matchExpressions`). Requirements over node labels
+with numeric operators and set algebra are in `requirements`.
 """
 
 import re
@@ -15,7 +14,7 @@ from karpool.model.errors import Invalid
 
 NAME_MAX = 63
 PREFIX_MAX = 253
-_REMEMBERED = 4096  # of keys and values that are in order: nodes and pods say the same again and again
+_REMEMBERED = 4096  # caches valid keys and values: nodes and pods repeat the same ones
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 _DNS = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
 
@@ -95,7 +94,7 @@ EVERYTHING = LabelMatcher()
 
 
 def requirement(key: str, operator: str, values: Iterable[str] = ()) -> LabelRequirement:
-    """A checked requirement of a label selector; raises Invalid."""
+    """Return a checked requirement of a label selector; raises Invalid."""
     chosen = tuple(values)
     check_key(key)
     if operator in ("In", "NotIn"):
@@ -115,7 +114,7 @@ def requirement(key: str, operator: str, values: Iterable[str] = ()) -> LabelReq
 
 
 def parse_selector(text: str) -> LabelMatcher:
-    """The query form: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, `a<1`."""
+    """Parse the query form: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, `a<1`."""
     if len(text) > 64 * 1024:
         raise Invalid("labelSelector", text, "is longer than 64 KiB")
     return LabelMatcher(tuple(_parse_term(term) for term in _split_terms(text)))
@@ -160,7 +159,7 @@ def _parse_term(term: str) -> LabelRequirement:
 
 
 def integer(text: str) -> int | None:
-    """A base-10 int64 as Go's ParseInt reads it: a sign and ASCII digits, no spaces, no underscores."""
+    """Parse a base-10 int64 like Go's ParseInt: a sign and ASCII digits, no spaces, no underscores."""
     if len(text) > 20 or not re.fullmatch(r"[+-]?[0-9]+", text):
         return None
     number = int(text)

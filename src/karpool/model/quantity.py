@@ -18,15 +18,15 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _QUANTITY = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<suffix>[KMGTPE]i|[eE][+-]?[0-9]+|[numkMGTPE]?)\Z"
 )
-# Beyond these a decimal exponent decides alone: nothing is left of a number with
-# at most 256 digits but the saturated value, or one nano.
+# Beyond these the decimal exponent alone decides: a number with at most 256 digits
+# becomes the saturated value, or one nano.
 _TEXT_MAX = 256
 _EXPONENT_MAX = 400
 
 
 @lru_cache(maxsize=65536)
 def _nano(text: str) -> int:
-    """The quantity in nanos, rounded away from zero."""
+    """Return the quantity in nanos, rounded away from zero."""
     match = _QUANTITY.match(text) if len(text) <= _TEXT_MAX else None
     if match is None or not (match["whole"] or match["fraction"]):
         raise Invalid(
@@ -53,28 +53,28 @@ def _divide_up(numerator: int, denominator: int) -> int:
 
 
 def _scaled(nano: int, unit: int) -> int:
-    """Nanos in units of `unit` nanos, rounded away from zero, within int64."""
+    """Return nanos in units of `unit` nanos, rounded away from zero, within int64."""
     amount = _divide_up(abs(nano), unit)
     return max(INT64_MIN, -amount) if nano < 0 else min(INT64_MAX, amount)
 
 
 def nano_value(text: str | int | float) -> int:
-    """Billionths, exactly; not bounded to 64 bits."""
+    """Return billionths, exactly; not bounded to 64 bits."""
     return _nano(_text(text))
 
 
 def milli_value(text: str | int | float) -> int:
-    """Thousandths: what CPU is counted in."""
+    """Return thousandths, the unit of CPU."""
     return _scaled(_nano(_text(text)), 10**6)
 
 
 def value(text: str | int | float) -> int:
-    """Whole units: bytes, pods, devices."""
+    """Return whole units: bytes, pods, devices."""
     return _scaled(_nano(_text(text)), 10**9)
 
 
 def _text(raw: str | int | float) -> str:
-    """JSON and YAML also carry bare numbers where a quantity is meant."""
+    """Return the text; JSON and YAML also have bare numbers as quantities."""
     if isinstance(raw, str):
         return raw
     if isinstance(raw, bool) or not isinstance(raw, int | float):
@@ -85,12 +85,12 @@ def _text(raw: str | int | float) -> str:
 
 
 def format_milli(milli: int) -> str:
-    """CPU as people write it: `1500m`, `2`."""
+    """Format CPU as people write it: `1500m`, `2`."""
     return f"{milli}m" if milli % 1000 else str(milli // 1000)
 
 
 def format_nano(nanos: int) -> str:
-    """Any amount, without losing anything."""
+    """Format any amount exactly."""
     whole, rest = divmod(nanos, 10**9)
     if not rest:
         return format_value(whole)
@@ -98,7 +98,7 @@ def format_nano(nanos: int) -> str:
 
 
 def format_value(amount: int) -> str:
-    """Bytes and counts, with the largest binary suffix that loses nothing: `1536Mi`, `2Gi`, `7`."""
+    """Format bytes and counts exactly, with the largest binary suffix: `1536Mi`, `2Gi`, `7`."""
     if amount:
         for suffix, shift in reversed(_BINARY.items()):
             if amount % (1 << shift) == 0:
@@ -107,12 +107,12 @@ def format_value(amount: int) -> str:
 
 
 def rounded_milli(milli: int) -> str:
-    """CPU for reading: `0.25`, `3.5`, `1720`; never an exponent."""
+    """Format CPU for reading: `0.25`, `3.5`, `1720`; never an exponent."""
     return _three_digits(milli / 1000)
 
 
 def rounded_bytes(amount: int) -> str:
-    """Bytes for reading, in the largest unit that leaves a digit before the point: `1.68Ti`, `512Mi`."""
+    """Format bytes for reading, in the largest unit with a digit before the point: `1.68Ti`, `512Mi`."""
     for suffix, shift in reversed(_BINARY.items()):
         if abs(amount) >= 1 << shift:
             return f"{_three_digits(amount / (1 << shift))}{suffix}"

@@ -35,7 +35,7 @@ class ValueSet:
 
     @property
     def admits_absence(self) -> bool:
-        """True for NotIn and DoesNotExist."""
+        """Whether a missing label satisfies it: true for NotIn and DoesNotExist."""
         if self.complement:
             return bool(self.values) and self.at_least is None and self.at_most is None
         return not self.values
@@ -71,7 +71,7 @@ class ValueSet:
         return ValueSet(frozenset(value for value in remaining if value in bounds), min_values=min_values)
 
     def intersects(self, other: "ValueSet") -> bool:
-        """Whether one value can satisfy both; two sets that both admit absence do, too."""
+        """Whether one value can satisfy both; also true if both admit absence."""
         both = self & other
         return both.complement or bool(both.values) or (self.admits_absence and other.admits_absence)
 
@@ -102,7 +102,7 @@ def _tighter(choose: Callable[[int, int], int], first: int | None, second: int |
 
 
 def value_set(operator: str, values: Iterable[str] = (), min_values: int | None = None) -> ValueSet:
-    """From the operator form; raises Invalid for an unknown operator or the wrong number of values."""
+    """Return the value set of an operator; raises Invalid if operator or number of values is wrong."""
     chosen = tuple(values)
     if operator in ("In", "NotIn"):
         if not chosen:
@@ -163,12 +163,12 @@ def canonical_key(key: str) -> str:
 
 
 def from_labels(labels: Labels) -> dict[str, ValueSet]:
-    """Each label as a requirement for exactly its value."""
+    """Return each label as a requirement for exactly its value."""
     return {canonical_key(key): ValueSet(frozenset((value,))) for key, value in labels.items()}
 
 
 def combined(*sets: Requirements) -> dict[str, ValueSet]:
-    """All of them at once: keys united, values intersected."""
+    """Merge requirements: keys united, values intersected."""
     result: dict[str, ValueSet] = {}
     for requirements in sets:
         for key, values in requirements.items():
@@ -179,10 +179,10 @@ def combined(*sets: Requirements) -> dict[str, ValueSet]:
 def conflict(
     offered: Requirements, asked: Requirements, open_keys: frozenset[str] = frozenset()
 ) -> str | None:
-    """The first key on which `wanted` cannot be met by `offered`, or None.
+    """Return the first key on which `offered` cannot satisfy `wanted`, or None.
 
-    A wanted key that is not offered at all conflicts, unless absence is fine or the
-    key is one of `open_keys`.
+    A wanted key that is not offered conflicts, unless its absence is admitted or the key is one of
+    `open_keys`.
     """
     for key, values in asked.items():
         have = offered.get(key)
@@ -212,10 +212,10 @@ class NodeTerm:
 
 
 def node_terms_of(selector: NodeSelector | None) -> tuple[NodeTerm, ...] | None:
-    """The alternatives of a required node affinity; None when there is no affinity at all.
+    """Return the alternatives of a required node affinity; None without an affinity.
 
-    Terms that kube-scheduler cannot parse, and empty ones, match nothing and are
-    left out; an affinity with no usable term therefore matches no node.
+    Terms that kube-scheduler cannot parse, and empty ones, match nothing and are left out; an affinity with
+    no usable term therefore matches no node.
     """
     if selector is None:
         return None

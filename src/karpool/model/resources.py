@@ -18,7 +18,7 @@ EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 NODES = "nodes"  # Karpenter's pseudo-resource in limits
 GPU = "nvidia.com/gpu"
-ATTACHED_VOLUMES = "attachable-volumes-csi-"  # and the driver: volumes that a node may have attached
+ATTACHED_VOLUMES = "attachable-volumes-csi-"  # with the driver: volumes that may be attached to a node
 
 NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 
@@ -46,7 +46,7 @@ def is_extended(name: str) -> bool:
     return True
 
 
-# Extended resources that count addresses, network interfaces and device files: nobody looks for them.
+# Extended resources for addresses, network interfaces and device files, which are not devices to people.
 _PLUMBING = (
     "vpc.amazonaws.com/pod-eni",
     "vpc.amazonaws.com/PrivateIPv4Address",
@@ -59,12 +59,12 @@ _PLUMBING = (
 
 
 def is_device(name: str) -> bool:
-    """Whether people mean it when they speak of devices: GPUs, other accelerators, EFA and the like."""
+    """Whether people call it a device: GPUs, other accelerators, EFA and the like."""
     return is_extended(name) and not name.startswith(_PLUMBING)
 
 
 def amount(name: str, text: str | int | float) -> int:
-    """One quantity in the unit that resource is counted in."""
+    """Return one quantity in the unit of the resource."""
     try:
         read = _written if isinstance(text, str) else _read
         return read(text, name == CPU)
@@ -76,11 +76,11 @@ def _read(text: str | int | float, in_thousandths: bool) -> int:
     return quantity.milli_value(text) if in_thousandths else quantity.value(text)
 
 
-_written = lru_cache(maxsize=4096)(_read)  # thousands of nodes and pods say the same
+_written = lru_cache(maxsize=4096)(_read)  # cached, because thousands of nodes and pods have the same lists
 
 
 def parse(raw: Quantities | None) -> Resources:
-    """A ResourceList in integers; raises Invalid naming the resource."""
+    """Parse a ResourceList into integers; raises Invalid, which names the resource."""
     if not raw:
         return {}
     return {name: amount(name, text) for name, text in raw.items() if name in NATIVE or is_scalar(name)}
@@ -112,7 +112,7 @@ def total(lists: Iterable[Mapping[str, int]]) -> Resources:
 
 
 def show(resources: Mapping[str, int]) -> str:
-    """For messages: `cpu 1500m, memory 2Gi`."""
+    """Format for messages: `cpu 1500m, memory 2Gi`."""
     return ", ".join(f"{name} {show_amount(name, units)}" for name, units in resources.items())
 
 
@@ -121,12 +121,12 @@ def show_amount(name: str, units: int) -> str:
 
 
 def show_rounded(name: str, units: int) -> str:
-    """For tables: three digits say enough; `show_amount` loses nothing."""
+    """Format for tables with three digits; `show_amount` is exact."""
     if name == CPU:
         return quantity.rounded_milli(units)
     return quantity.rounded_bytes(units) if name in (MEMORY, EPHEMERAL_STORAGE) else str(units)
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Back to a ResourceList, as objects carry it."""
+    """Return a ResourceList, as in objects."""
     return {name: show_amount(name, units) for name, units in amounts.items()}

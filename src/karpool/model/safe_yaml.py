@@ -1,8 +1,7 @@
 """YAML as Kubernetes reads it, from input that may be hostile.
 
-Only plain data comes out. Dates stay text and 12:30 stays text, as in Go's
-reader. Size, nesting, and what aliases expand to are bounded, and every refusal
-is an `UnusableYaml` that says where.
+The result is plain data. Dates and 12:30 stay text, as in Go's reader. Size, nesting and the expansion of
+aliases are bounded, and every refusal is an `UnusableYaml` that names the place.
 """
 
 import re
@@ -30,14 +29,14 @@ class _Loader(_Base):  # type: ignore[misc]  # the C loader is there or not, at 
 
 
 _TAGS = "tag:yaml.org,2002:"
-# Sets, dates and binary data have no place in JSON, whatever a tag may say.
+# Sets, dates and binary data are not JSON, whatever a tag says.
 _PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
 _Loader.yaml_constructors = {
     tag: make
     for tag, make in yaml.SafeLoader.yaml_constructors.items()
     if tag is None or tag.removeprefix(_TAGS) in _PLAIN
 }
-# YAML 1.1 also knows base-60 numbers, dates and "="; Go's reader does not.
+# YAML 1.1 also has base-60 numbers, dates and "="; Go's reader does not.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in pairs if tag.removeprefix(_TAGS) in ("bool", "null", "merge")]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -71,15 +70,15 @@ _Loader.add_constructor(_TAGS + "int", _integer)
 
 
 def compose(data: bytes) -> Any:
-    """The nodes of text that `load_documents` has read, for those who ask where something stands.
+    """Return the nodes of text that `load_documents` has read, for finding positions.
 
-    The same reader: Python's refuses some of what the one in C accepts.
+    It uses the same loader, because Python's refuses some input that the C loader accepts.
     """
     return yaml.compose(data, Loader=_Loader)
 
 
 def load_documents(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Iterator[Any]:
-    """Every document that is not empty. Raises Unusable."""
+    """Yield every document that is not empty. Raises UnusableYaml."""
     if len(data) > size_limit:
         raise UnusableYaml(f"is larger than {size_limit} bytes")
     loader = _Loader(data)
@@ -105,7 +104,7 @@ def load_documents(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Iterator[Any
 
 
 def json_or_yaml(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Any:
-    """The one document of a file that may be either. Raises UnusableYaml."""
+    """Return the one document of a file in either format. Raises UnusableYaml."""
     if len(data) > size_limit:
         raise UnusableYaml(f"is larger than {size_limit} bytes")
     try:
@@ -122,7 +121,7 @@ def json_or_yaml(data: bytes, *, size_limit: int = SIZE_LIMIT) -> Any:
 
 
 def _bound_nesting(data: bytes) -> None:
-    """The C loader builds nodes by recursion without a limit, and takes the process down with it."""
+    """Refuse deep nesting, because the C loader recurses without a limit and would crash the process."""
     depth = 0
     for event in yaml.parse(data, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -134,7 +133,7 @@ def _bound_nesting(data: bytes) -> None:
 
 
 def _bound_expansion(document: Any) -> None:
-    """Refuse documents that are small only because aliases share their parts, or that hold themselves."""
+    """Refuse documents whose aliases expand too far, or contain themselves."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
 

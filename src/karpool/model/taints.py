@@ -39,12 +39,12 @@ class Toleration(Wire, frozen=True):
         return False
 
 
-# What a cordoned node amounts to.
+# The taint of a cordoned node.
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
-    """The first taint that keeps a pod away, if any. PreferNoSchedule never does."""
+    """Return the first taint that keeps a pod away, if any. PreferNoSchedule never does."""
     tolerations = tuple(tolerations)
     for taint in taints:
         if taint.effect in HARD_EFFECTS and not any(

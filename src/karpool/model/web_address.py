@@ -1,4 +1,4 @@
-"""Addresses of servers that are asked over HTTP."""
+"""Addresses of HTTP servers."""
 
 import re
 
@@ -6,5 +6,5 @@ _URL = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?(/[
 
 
 def is_http_url(text: str) -> bool:
-    """Without a password, a query or anything else that addresses of Prometheus do not have."""
+    """Whether it is a plain HTTP address, without a password, a query or other parts."""
     return _URL.fullmatch(text) is not None

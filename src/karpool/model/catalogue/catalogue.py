@@ -1,10 +1,10 @@
-"""What a provider sells: instance types, where, and for how much.
+"""What a provider sells: instance types, their zones, and their prices.
 
-A catalogue belongs to one provider and region. A price that is not known is None
-and stays None; nothing here estimates one. Types that the catalogue does not list
-are learnt from live nodes: their shape, without a price.
+A catalogue belongs to one provider and region. An unknown price is None and stays None; nothing here
+estimates one. Types that the catalogue does not list are learnt from live nodes: their shape, without a
+price.
 
-How catalogues are stored and read is in `files`.
+The file formats are in `files`.
 """
 
 import math
@@ -24,7 +24,7 @@ from karpool.model.requirements import Requirements, ValueSet
 from karpool.model.resources import Resources
 
 ZONE_ID = "topology.k8s.aws/zone-id"
-# What clouds sell commitments for: families of AWS and GCP, series of Azure.
+# Clouds sell commitments for these: families on AWS and GCP, series on Azure.
 FAMILY_LABELS = (
     "karpenter.k8s.aws/instance-family",
     "eks.amazonaws.com/instance-family",
@@ -33,11 +33,9 @@ FAMILY_LABELS = (
 )
 
 
+# A struct of msgspec, because a region has tens of thousands and they must load in milliseconds.
 class Offering(msgspec.Struct, frozen=True, gc=False):
-    """One way to buy a type. `available` is False while the provider is out of stock.
-
-    A struct of msgspec, because a region has tens of thousands and they must load in milliseconds.
-    """
+    """One zone and capacity type of an instance type. `available` is False while it is out of stock."""
 
     zone: str
     capacity_type: str
@@ -52,7 +50,7 @@ class Offering(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class TypeGpu:
-    """The GPU of a type: its model, its memory, and which share of a whole device one unit is."""
+    """The GPU of a type: its model, its memory, and the share of a whole device that one unit is."""
 
     model: str
     memory_mib: int = 0
@@ -61,9 +59,9 @@ class TypeGpu:
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """`requirements` are the labels its nodes get; one value each, or several while the zone is open.
+    """`requirements` are the labels of its nodes: one value each, or several while the zone is open.
 
-    A provider label that the type does not have is there as DoesNotExist.
+    A provider label that the type does not have is present as DoesNotExist.
     """
 
     name: str
@@ -74,7 +72,7 @@ class InstanceType:
     gpu: TypeGpu | None = None
 
     def sold_as(self, offerings: Iterable[Offering]) -> "InstanceType":
-        """The same type with other offerings; the zones and capacity types in its labels follow."""
+        """Return the same type with other offerings; the zones and capacity types in its labels follow."""
         chosen = tuple(offerings)
         requirements = {
             **self.requirements,
@@ -92,12 +90,12 @@ class InstanceType:
 
 @lru_cache(maxsize=1024)
 def _one_of(values: frozenset[str]) -> ValueSet:
-    """Shared, because nearly all types of a region are sold in the same zones."""
+    """Return a shared value, because nearly all types of a region are sold in the same zones."""
     return ValueSet(values)
 
 
 def checked_price(price: float) -> float:
-    """Raises Invalid unless the price can be added and compared."""
+    """Return the price. Raises Invalid unless it can be added and compared."""
     if not isinstance(price, int | float) or isinstance(price, bool) or not math.isfinite(price) or price < 0:
         raise Invalid("pricePerHour", price, "must be a finite number of USD per hour, 0 or more")
     return float(price)
@@ -105,24 +103,24 @@ def checked_price(price: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Prices of one region, by the provider's own zone ids.
+    """Prices of one region, by the provider's own zone IDs.
 
-    The zone names that AWS nodes carry differ from account to account; which name is which
-    id is learnt from nodes that carry both. Elsewhere the names are the ids, or prices do not
-    depend on the zone.
+    The zone names of AWS nodes differ between accounts; the ID of a name is learnt from nodes that have both.
+    On other clouds the names are the IDs, or prices do not depend on the zone.
     """
 
     zone_ids: tuple[str, ...]
     on_demand: Mapping[str, float | None]
     spot: Mapping[str, Mapping[str, float]]  # type, then zone id
-    spot_median: Mapping[str, float | None]  # of the region; the price itself where zones do not differ
-    sold: Mapping[str, frozenset[str]] | None = None  # type to zone ids; not there: everywhere
+    spot_median: Mapping[str, float | None]  # of the region; equal to the price if zones do not differ
+    sold: Mapping[str, frozenset[str]] | None = None  # type to zone IDs; a missing type is sold everywhere
     retired: frozenset[str] = frozenset()
 
     def offerings(self, name: str, zones: Mapping[str, str | None]) -> tuple[Offering, ...]:
-        """In zones whose id is known: that zone's own price, and nothing where the type is not sold.
+        """Return the offerings of a type.
 
-        In the others, the median over the region's zones.
+        In a zone with a known ID: the price of that zone, and no offering if the type is not sold there. In
+        other zones: the median over the zones of the region.
         """
         spot, median, fixed = self.spot.get(name, {}), self.spot_median.get(name), self.on_demand.get(name)
         sold = spot if self.sold is None else self.sold.get(name)
@@ -138,7 +136,7 @@ class PriceList:
         return tuple(offerings)
 
     def price(self, name: str, zone_id: str | None, capacity_type: str) -> float | None:
-        """What it costs in a zone, whether the type is listed there or not."""
+        """Return the price in a zone, whether or not the type is listed there."""
         if capacity_type == ON_DEMAND:
             return self.on_demand.get(name)
         if capacity_type != SPOT:
@@ -147,9 +145,9 @@ class PriceList:
         return spot.get(zone_id) if zone_id is not None and spot else self.spot_median.get(name)
 
 
-# Labels that come with the type, on any cloud that Karpenter has a provider for.
+# Labels that come with the type, on any cloud with a Karpenter provider.
 _TYPE_LABEL = re.compile(r"(karpenter\.[^/]+|eks\.amazonaws\.com)/(instance|sku)-")
-# How nodes that Karpenter did not create say what they are billed as; EKS in words of its own.
+# Labels with the capacity type of nodes that Karpenter did not create; EKS has its own values.
 _EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
 _CAPACITY_TYPE_LABELS = {
     ("cloud.google.com/gke-spot", "true"): SPOT,
@@ -162,16 +160,16 @@ _CAPACITY_TYPE_LABELS = {
     ("kubernetes.azure.com/priority", "spot"): SPOT,
     ("kubernetes.azure.com/priority", "regular"): ON_DEMAND,
 }
-# What a node of these is that says nothing of the kind: both write a label on spot nodes only.
+# Nodes with these labels and without a spot label are on-demand: both clouds label only spot nodes.
 _SILENT_ON_DEMAND = ("cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool", "agentpool")
-# What follows the region in the names of its zones. AWS has others (local zones), priced by themselves.
+# What follows the region in zone names. AWS also has local zones, which have their own prices.
 _ZONE_ENDINGS = {"aws": re.compile(r"[a-z]"), "gcp": re.compile(r"-[a-z]"), "azure": re.compile(r"-[0-9]")}
 # AKS labels nodes outside of zones with their fault domain.
 _FAULT_DOMAIN = re.compile(r"[0-9]?")
 
 
 class TypeTable(Mapping[str, InstanceType]):
-    """Types by name, each made when it is first asked for: most questions are about a few of a thousand."""
+    """Types by name, each created on demand: most questions concern a few of a thousand types."""
 
     def __init__(self, names: Iterable[str], make: Callable[[str], InstanceType]) -> None:
         self._make = make
@@ -196,13 +194,13 @@ class TypeTable(Mapping[str, InstanceType]):
         self._made[instance_type.name] = instance_type
 
     def forget(self, names: Iterable[str]) -> None:
-        """Make these again when they are next asked for."""
+        """Create these types again on their next use."""
         for name in names:
             self._made[name] = None
 
 
 class Catalogue:
-    """Instance types of one provider and region by name. `version` rises with every change."""
+    """Instance types of one provider and region by name. `version` increases with every change."""
 
     def __init__(
         self,
@@ -218,7 +216,7 @@ class Catalogue:
     ) -> None:
         """`open_zones`: the zones are the usual ones, and nodes may show others of the region.
 
-        `label_keys` are those that `types` constrain, where asking each of them would take long.
+        `label_keys` are the keys that `types` constrain, if computing them from each type would be slow.
         """
         self.provider = provider
         self.region = region
@@ -228,7 +226,7 @@ class Catalogue:
         self._zones = dict(zones or {})
         self._open_zones = open_zones
         self._learnt: set[str] = set()
-        self._seen: dict[str, tuple[Offering, ...]] = {}  # offerings that nodes show and no list has
+        self._seen: dict[str, tuple[Offering, ...]] = {}  # offerings that nodes show and the list lacks
         listed = types if isinstance(types, TypeTable) else {one.name: one for one in types}
         self._listed: Mapping[str, InstanceType] = listed
         self._listed_keys = label_keys
@@ -241,7 +239,7 @@ class Catalogue:
 
     @property
     def zones(self) -> Mapping[str, str | None]:
-        """Zone names and the provider's id of each; None where that is not known."""
+        """Zone names and the provider's ID of each; None if it is unknown."""
         return self._zones
 
     @property
@@ -258,23 +256,23 @@ class Catalogue:
         return name in self._learnt
 
     def price(self, name: str, zone: str, capacity_type: str) -> float | None:
-        """USD per hour, whether in stock or not; None when it is not known."""
+        """Return USD per hour, in stock or not; None if unknown."""
         instance_type = self._types.get(name)
         if instance_type is not None:
             for offering in instance_type.offerings:
                 if offering.zone == zone and offering.capacity_type == capacity_type:
                     return offering.price_per_hour
             if zone in self._zones:
-                return None  # not sold there, as far as is known
+                return None  # not sold there, as far as known
         return self._list_price(name, zone, capacity_type)
 
     def price_of_running(self, name: str, zone: str, capacity_type: str) -> float | None:
-        """The same for a node that runs, also in a zone where nothing new of its type is sold."""
+        """Return the same for a running node, also in a zone where its type is no longer sold."""
         price = self.price(name, zone, capacity_type)
         return self._list_price(name, zone, capacity_type) if price is None else price
 
     def knows_price_of(self, name: str) -> bool:
-        """Whether any price of the type is known, wherever it is sold."""
+        """Whether any price of the type is known, in any zone."""
         if self._prices is not None and name in self._prices.on_demand:
             return True
         instance_type = self._types.get(name)
@@ -283,7 +281,7 @@ class Catalogue:
         )
 
     def _list_price(self, name: str, zone: str, capacity_type: str) -> float | None:
-        """Of the region's list, for a zone of the region; a node may run where nothing new is sold."""
+        """Return the list price for a zone of the region; a node may run where its type is no longer sold."""
         if self._prices is None or not (zone in self._zones or self._is_own_zone(zone)):
             return None
         return self._prices.price(name, self._zones.get(zone), capacity_type)
@@ -292,7 +290,7 @@ class Catalogue:
         if not self._open_zones:
             return False
         if not zone:
-            return True  # not said: on-demand prices are those of the region, of spot the median counts
+            return True  # unknown zone: the regional on-demand price, or the spot median
         if self.provider == "azure" and _FAULT_DOMAIN.fullmatch(zone):
             return True
         ending = _ZONE_ENDINGS.get(self.provider)
@@ -303,11 +301,10 @@ class Catalogue:
         )
 
     def learn(self, source: Node | NodeClaim) -> bool:
-        """Take over what a live node shows and the catalogue lacks; True when that was anything.
+        """Learn what a live node shows and the catalogue lacks; return whether there was anything new.
 
-        That is: the id of its zone, a type that is not listed (its shape, without a price), and
-        a zone or capacity type in which a type is sold after all. Raises Invalid when the node's
-        resources cannot be read.
+        That is: the ID of its zone, an unlisted type (its shape, without a price), and a zone or capacity
+        type in which a type turns out to be sold. Raises Invalid if the node's resources cannot be read.
         """
         labels = source.labels
         name, zone = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, "")
@@ -331,7 +328,7 @@ class Catalogue:
         return True
 
     def _sold(self, name: str) -> InstanceType:
-        """A listed type with what it is sold as."""
+        """Return a listed type with its current offerings."""
         listed, seen = self._listed[name], self._seen.get(name, ())
         if self._prices is None or name not in self._prices.on_demand:
             return listed.sold_as((*listed.offerings, *seen)) if seen else listed
@@ -377,7 +374,7 @@ class Catalogue:
 
 
 def family_of(instance_type: InstanceType) -> str:
-    """As its cloud names it; else what stands before the first dot or dash of its name."""
+    """Return the family that the cloud names; else the part of the name before the first dot or dash."""
     for key in FAMILY_LABELS:
         values = instance_type.requirements.get(key)
         if values is not None and len(values.values) == 1:
@@ -386,7 +383,7 @@ def family_of(instance_type: InstanceType) -> str:
 
 
 def capacity_type_of(labels: Labels) -> str:
-    """Empty when the node does not say."""
+    """Return the capacity type of a node; empty if its labels do not say."""
     if CAPACITY_TYPE in labels:
         return labels[CAPACITY_TYPE]
     if (named := capacity_type_named(labels.get(_EKS_CAPACITY_TYPE, ""))) in (ON_DEMAND, SPOT):
@@ -414,7 +411,7 @@ def _resources(source: Node | NodeClaim, kind: str) -> Resources:
 
 
 def _smaller(first: Resources, second: Resources) -> Resources:
-    """What every node of the type had. A device that one did not show yet does not count as none."""
+    """Return what every node of the type had. A device that one node did not show yet is not zero."""
     names = first.keys() | second.keys()
     return {
         name: min(first.get(name) or second.get(name, 0), second.get(name) or first.get(name, 0))

@@ -1,7 +1,7 @@
-"""Types and prices as columns: how a provider's catalogue is stored, and a region of it read.
+"""Types and prices as columns: the storage format of a provider's catalogue.
 
-Columns have one entry per type. The structs are those of the shipped files, and of the packed files that
-users may give; `unpack` makes a Catalogue of one region.
+Columns have one entry per type. The structs are those of the shipped files, and of packed files that users
+pass; `unpack` creates the Catalogue of one region.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,14 +30,14 @@ ABSENT = ValueSet()
 
 
 class PackedLabel(Wire, frozen=True):
-    """One label of all types: the values that occur, and which of them each type has (-1: none)."""
+    """One label of all types: its distinct values, and the index of the value of each type (-1: none)."""
 
     values: list[str]
     of: list[int]
 
 
 class PackedGpus(Wire, frozen=True):
-    """Only of `types`, positions in the list of names. A partition is the share of a whole device."""
+    """The GPUs of `types` (indexes into the list of names). A partition is a share of a whole device."""
 
     types: list[int]
     models: list[str]
@@ -48,22 +48,22 @@ class PackedGpus(Wire, frozen=True):
 class PackedTypes(Wire, frozen=True):
     names: list[str]
     labels: dict[str, PackedLabel]
-    capacity: dict[str, list[int]]  # milli-CPU, bytes, counts; 0 where the type has none
+    capacity: dict[str, list[int]]  # milli-CPU, bytes, counts; 0 if the type has none
     allocatable: dict[str, list[int]]
     gpus: PackedGpus | None = None
 
 
 class PackedRegion(Wire, frozen=True):
-    """Without `sold`, a type is sold in the zones that have a spot price for it, or everywhere."""
+    """One region. Without `sold`, a type is sold in the zones with a spot price for it, or everywhere."""
 
-    types: list[int]  # positions in the list of names
+    types: list[int]  # indexes into the list of names
     zone_ids: list[str]
     zone_names: list[str]
     on_demand: list[float | None]
     spot: dict[str, list[float | None]]  # by zone id
     spot_median: list[float | None]
-    sold: list[list[int]] | None = None  # positions in zone_ids; none: not known
-    retired: list[int] | None = None  # positions in types: they run, and cannot be had any more
+    sold: list[list[int]] | None = None  # indexes into zone_ids; none: unknown
+    retired: list[int] | None = None  # indexes into types that still run but are no longer sold
     on_demand_as_of: str = ""
     spot_as_of: str = ""
 
@@ -76,7 +76,7 @@ class ShippedRegion(msgspec.Struct, frozen=True):
 
 
 class ShippedIndex(msgspec.Struct, frozen=True):
-    """Places are offset and length of a section, from the end of the index."""
+    """The index of a shipped file. A place is offset and length of a section, from the end of the index."""
 
     provider: str
     types: tuple[int, int]
@@ -107,7 +107,7 @@ def unpack(
 
 
 def _usual_zones(region: PackedRegion) -> dict[str, str | None]:
-    """Names to ids: where a provider's zones are named by their id, nothing has to be learnt."""
+    """Return zone names to IDs; if zones are named by their ID, nothing has to be learnt."""
     return {name: name if name in region.zone_ids else None for name in region.zone_names}
 
 
@@ -159,7 +159,7 @@ def _types(packed: PackedTypes, region: PackedRegion, region_name: str, auto_mod
     place = ValueSet(frozenset((region_name,)))
     gpus = _gpus(packed)
     sizes = packed.capacity.get(CPU)
-    # A type whose size is not published is priced, and its shape is learnt from nodes.
+    # A type of unpublished size has a price, and its shape is learnt from nodes.
     positions = {
         packed.names[position]: position for position in region.types if sizes is None or sizes[position]
     }
@@ -222,7 +222,7 @@ def _prices(names: list[str], region: PackedRegion) -> PriceList:
 
 
 def _check_prices(names: list[str], prices: Sequence[float | None], ending: str) -> None:
-    """Without a call per price: there are tens of thousands."""
+    """Check all prices without a call per price: there are tens of thousands."""
     wrong = [
         (name, price)
         for name, price in zip(names, prices, strict=True)

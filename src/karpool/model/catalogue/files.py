@@ -1,10 +1,10 @@
 """Catalogues as files: those that are shipped, and those that users write.
 
-Shipped is one file per provider: an index, then compressed columns of the types and of each region, of which
-only what is asked for is read. Users give either of two formats, told apart by their `format` field, both
+There is one shipped file per provider: an index, then compressed columns of the types and of each region;
+only the requested parts are read. Users pass one of two formats, distinguished by the `format` field and
 documented in docs/catalogue.md: packed columns for several regions of one provider, and a list of types to
-write by hand, in YAML or JSON. Either may be gzipped. Whatever is wrong with a file is one Invalid that
-names the place and the value.
+write by hand, in YAML or JSON. Both may be gzipped. An error in a file is one Invalid that names the place
+and the value.
 """
 
 import zlib
@@ -69,7 +69,7 @@ class ReadableOffering(Wire, frozen=True):
 
 
 class ReadableGpu(Wire, frozen=True):
-    """`partition` is the share of a whole device that one unit is."""
+    """A GPU. `partition` is the share of a whole device that one unit is."""
 
     model: str
     memory_mib: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -98,23 +98,23 @@ def shipped_regions() -> tuple[str, ...]:
 
 
 def shipped_provider(region: str) -> str:
-    """Of a region; empty for one that is not shipped. No two clouds name a region alike."""
+    """Return the provider of a region; empty if none is shipped. Region names are unique over clouds."""
     return _providers_by_region().get(region, "")
 
 
 def shipped_region(region: str) -> ShippedRegion:
-    """What the index says of a region; raises KeyError for one that is not in it."""
+    """Return the index entry of a region; raises KeyError if it is not shipped."""
     return _index(_providers_by_region()[region])[0].regions[region]
 
 
 def shipped_zones(region: str) -> tuple[str, ...]:
-    """The usual names of a region's zones; raises KeyError for a region that is not in it."""
+    """Return the usual zone names of a region; raises KeyError if it is not shipped."""
     return tuple(shipped_region(region).zone_names)
 
 
 @cache
 def shipped_families(provider: str) -> frozenset[str]:
-    """As `family_of` names them."""
+    """Return the families of a provider, as `family_of` names them."""
     labels = _shipped_types(provider).labels
     return frozenset(value for key in FAMILY_LABELS if key in labels for value in labels[key].values)
 
@@ -127,11 +127,11 @@ def shipped_type_names(provider: str) -> frozenset[str]:
 def load_shipped(
     region: str, *, zones: Mapping[str, str | None] | None = None, auto_mode: bool = False
 ) -> Catalogue:
-    """The catalogue that comes with the package, for one region of any cloud.
+    """Return the shipped catalogue of one region of any cloud.
 
-    `zones` names the zones of the cluster and gives the provider's id of each (None: not known);
-    without it the usual names are taken. `auto_mode` names the labels as EKS Auto Mode does.
-    Raises Invalid for a region that is not in it.
+    `zones` maps the zone names of the cluster to the provider's IDs (None: unknown); without it the usual
+    names are used. `auto_mode` names the labels as EKS Auto Mode does. Raises Invalid for a region that is
+    not shipped.
     """
     provider = shipped_provider(region)
     if not provider:
@@ -144,7 +144,7 @@ def load_shipped(
 
 
 def unknown_region(path: str, region: str) -> Invalid:
-    """Says which regions there are that are spelt alike, and what to do."""
+    """Return an error that names regions with a similar spelling, and what to do."""
     near = get_close_matches(region, shipped_regions(), n=3, cutoff=0.7)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     reason = (
@@ -161,7 +161,7 @@ def _providers_by_region() -> dict[str, str]:
 
 @cache
 def _index(provider: str) -> tuple[ShippedIndex, int]:
-    """And where its sections start."""
+    """Return the index, and where its sections start."""
     with _shipped_file(provider).open("rb") as file:
         head = file.read(len(MAGIC) + 4)
         assert head.startswith(MAGIC), f"{provider}.catalogue is not of this version"
@@ -171,7 +171,7 @@ def _index(provider: str) -> tuple[ShippedIndex, int]:
 
 @cache
 def _shipped_types(provider: str) -> PackedTypes:
-    """Kept: all regions of a provider share them."""
+    """Return the types; cached, because all regions of a provider share them."""
     index, start = _index(provider)
     return msgspec.msgpack.decode(_section(provider, start, index.types), type=PackedTypes)
 
@@ -190,9 +190,9 @@ def _shipped_file(provider: str) -> Traversable:
 def read_catalogue(
     data: bytes, region: str = "", *, zones: Mapping[str, str | None] | None = None
 ) -> Catalogue:
-    """A catalogue file in either format. `region` chooses from a packed file with several.
+    """Read a catalogue file in either format. `region` chooses from a packed file with several.
 
-    With `zones`, only what is sold in these.
+    With `zones`, only offerings in these zones are kept.
     """
     raw = _decoded(data)
     kind = raw.get("format") if isinstance(raw, dict) else None

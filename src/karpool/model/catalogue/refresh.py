@@ -1,4 +1,4 @@
-"""Newer prices for a catalogue, from a table of them; and a catalogue as a file to be given again. Pure."""
+"""Updates the prices of a catalogue from a table, and writes a catalogue as a file for --catalogue. Pure."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ _OWN_LABELS = frozenset((INSTANCE_TYPE, REGION, ZONE, CAPACITY_TYPE))
 
 @dataclass(frozen=True, slots=True)
 class NewPrice:
-    """`zone` empty: in all zones of the region."""
+    """A price from the table. An empty `zone` means all zones of the region."""
 
     region: str
     type: str
@@ -32,7 +32,7 @@ class NewPrice:
     as_of: str
 
 
-# Dearer than any machine on sale by far.
+# Far above the price of any machine on sale.
 _PRICE_MAX = 100_000
 
 
@@ -45,8 +45,10 @@ class ChangedPrice:
 
 
 def read_prices(data: bytes) -> list[NewPrice]:
-    """A CSV table with the columns region, type, and on_demand or spot; zone, currency, on_demand_asof and
-    spot_asof if it likes. Raises Invalid naming the line."""
+    """Read a CSV table of prices. Raises Invalid, which names the line.
+
+    Columns: region, type, and on_demand or spot; optionally zone, currency, on_demand_asof and spot_asof.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -109,7 +111,7 @@ def _prices_in(row: Mapping[str, str | None], line: str) -> Iterator[NewPrice]:
 
 
 def refreshed(catalogue: Catalogue, prices: Iterable[NewPrice]) -> tuple[Catalogue, list[ChangedPrice]]:
-    """The catalogue with newer prices, and what changed. Types that it does not list are left out."""
+    """Return the catalogue with newer prices, and the changes. Types that it does not list are ignored."""
     by_type: dict[str, list[NewPrice]] = {}
     for price in prices:
         if price.region == catalogue.region:
@@ -132,9 +134,9 @@ def _refreshed_type(
     if not prices:
         return instance_type
     offered = {(offering.zone, offering.capacity_type): offering for offering in instance_type.offerings}
-    # A newer price does not bring a type to zones where it is not sold, nor back to where it is retired.
+    # A newer price does not add a type to zones where it is not sold, nor back to where it is retired.
     sold = {offering.zone: offering.available for offering in instance_type.offerings}
-    # A zone's own price comes last and wins.
+    # The price of a zone comes last and wins.
     for price in sorted(prices, key=lambda entry: bool(entry.zone)):
         kind, now = price.capacity_type, price.price_per_hour
         zones = [price.zone] if price.zone else list(sold or catalogue.zones)
@@ -150,7 +152,7 @@ def _refreshed_type(
 
 
 def as_document(catalogue: Catalogue) -> dict[str, Any]:
-    """As a hand-written catalogue is, so that --catalogue reads it."""
+    """Return the catalogue in the hand-written format, for --catalogue."""
     return {
         "format": FORMAT,
         "provider": catalogue.provider,

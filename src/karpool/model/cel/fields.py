@@ -1,4 +1,4 @@
-"""Reading a field of a record, or an item of a list or map, which may not be there."""
+"""Reads a field of a record, or an item of a list or map, that may be missing."""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,7 @@
-"""The functions that expressions may call, each with its signatures and what it costs.
+"""The functions that expressions may call, each with its signatures and its cost.
 
-A call is checked against the signatures when it is compiled, as far as types are known by then, and again
-when it is made. Costs follow the API server's: one for most, a tenth per character or item that is looked at.
+A call is checked against the signatures when it is compiled, as far as types are known, and again when it is
+made. Costs follow the API server: one for most calls, a tenth per character or item that is read.
 """
 
 import math
@@ -46,8 +46,8 @@ from karpool.model.cel.values import (
 )
 from karpool.model.errors import Invalid
 
-TEXT_MAX = 4_000_000  # characters that a function may produce
-INCLUDES_MAX = 48  # values of one list attribute
+TEXT_MAX = 4_000_000  # limits the characters that a function may produce
+INCLUDES_MAX = 48  # limits the values of one list attribute
 
 Cost = Callable[..., float]
 
@@ -67,7 +67,7 @@ def size_of(value: Any) -> int:
 
 
 def traversal(*values: Any) -> float:
-    """Looking once through the first argument."""
+    """Return the cost of one pass over the first argument."""
     return math.ceil(0.1 * size_of(values[0]))
 
 
@@ -258,7 +258,7 @@ def _compare(left: Any, right: Any) -> int:
 
 
 def _includes(values: Any, item: Any) -> bool:
-    """Also of a single value."""
+    """Whether a list contains the item, or a single value equals it."""
     if isinstance(values, list):
         if len(values) > INCLUDES_MAX:
             raise CelError(f"asks includes() of a list of more than {INCLUDES_MAX} values")
@@ -457,7 +457,7 @@ METHODS = _table(
         ),
     ]
 )
-# Of device selectors only.
+# Only for device selectors.
 INCLUDES = Overload((DYN, DYN), BOOL, _includes, lambda values, _item: max(size_of(values), 1))
 
 _KINDS: dict[str, Callable[[Any], bool]] = {

@@ -1,4 +1,4 @@
-"""Macros of expressions over lists and maps, and the scope in which terms are evaluated."""
+"""Macros over lists and maps, and the scope in which terms are evaluated."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ LIST_COST, MAP_COST = 10, 30  # of building one
 
 
 class Scope:
-    """The variables of one evaluation, and what it has spent."""
+    """The variables of one evaluation, and the cost so far."""
 
     __slots__ = ("cost", "limit", "names")
 
@@ -45,7 +45,7 @@ def _rounds(scope: Scope, loop: Loop, items: "list[Any] | dict[Any, Any]", cost:
 
 
 def _quantified(decisive: bool) -> Run:
-    # A round asks whether to go on (exists: whether it is not true yet) and reads the result so far.
+    # An iteration tests whether to continue (exists: not true yet) and reads the result so far.
     asking = 3 if decisive else 2
 
     def run(scope: Scope, loop: Loop, items: Any, terms: list[Term]) -> bool:

@@ -1,4 +1,4 @@
-"""Binary operators: which types they join, what they cost, and what they give."""
+"""Binary operators: the types that they accept, their cost, and their result type."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class CelConstant:
-    """A term whose value is known when it is compiled: it costs nothing."""
+    """A term whose value is known at compile time; it has no cost."""
 
     value: Any
 
@@ -57,7 +57,10 @@ class CelConstant:
 
 
 def binary(symbol: str, left: Typed, right: Typed, *, mixed: bool) -> Typed:
-    """`mixed`: numbers of different kinds may meet. Raises CelCompileError for types that may not."""
+    """Compile a binary operator. `mixed` allows numbers of different types.
+
+    Raises CelCompileError for types that do not go together.
+    """
     if symbol in ("==", "!="):
         return _equality(symbol, left, right, mixed=mixed)
     if symbol == "in":
@@ -130,7 +133,7 @@ def _arithmetic(symbol: str, left: Typed, right: Typed, *, mixed: bool) -> Typed
 
     def calculate(scope: Scope) -> Any:
         first, second = first_term(scope), second_term(scope)
-        # Joining copies both sides: that is spent for, where the API server has another way.
+        # Concatenation copies both sides, so it is charged; the API server has another implementation.
         scope.spend(math.ceil(0.1 * (size_of(first) + size_of(second))))
         if not mixed and type(first) is not type(second):
             raise CelError(f"cannot calculate {first!r:.60} {symbol} {second!r:.60}")

@@ -1,8 +1,7 @@
-"""Regular expressions as Go reads them, in time linear in the input, whatever the pattern.
+"""Go's regular expressions, in time linear in the input for any pattern.
 
-CustomResourceDefinitions bring their own patterns and clients bring the text, so a
-backtracking matcher would let either of them stop the server. RE2 is the engine whose syntax
-and promise Go's regexp package took over.
+CustomResourceDefinitions bring patterns and clients bring text, so a backtracking matcher would let either of
+them stall the server. RE2 is the engine whose syntax and guarantee Go's regexp package adopted.
 """
 
 from functools import lru_cache
@@ -37,10 +36,10 @@ class Pattern:
         return self.find(text) is not None
 
     def find(self, text: str) -> str | None:
-        """The leftmost occurrence."""
+        """Return the leftmost match."""
         try:
             match = self._compiled.search(text)
-        except UnicodeEncodeError:  # half a surrogate pair: no character that a pattern could mean
+        except UnicodeEncodeError:  # half a surrogate pair is not a character that a pattern can match
             return None
         return None if match is None else str(match.group(0))
 
@@ -58,5 +57,5 @@ def _reason(error: Exception) -> str:
 
 @lru_cache(maxsize=4096)
 def compile_pattern(text: str) -> Pattern:
-    """The compiled pattern; raises BadPattern."""
+    """Return the compiled pattern; raises BadPattern."""
     return Pattern(text)

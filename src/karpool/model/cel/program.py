@@ -1,8 +1,8 @@
-"""Compile an expression into closures over its variables.
+"""Compiles an expression into closures over its variables.
 
-Types are checked as far as they are known: a known type in the wrong place, an unknown name, field or
-function refuses the expression when it is compiled, so that it can be named; it is never half evaluated.
-Evaluation is bounded: every step costs what the API server charges for it, and past the limit it ends.
+Types are checked as far as they are known: a wrong type, or an unknown name, field or function, is refused
+with a message when the expression is compiled; it is never partly evaluated. Evaluation is bounded: every
+step costs what the API server charges for it, and above the limit it ends.
 """
 
 import math
@@ -36,12 +36,12 @@ from karpool.model.cel.types import (
 from karpool.model.cel.values import CelError, CelOptional, truth
 from karpool.model.quantity import INT64_MAX
 
-COST_MAX = 1_000_000  # of one evaluation, as for selectors of devices and for each rule of a definition
+COST_MAX = 1_000_000  # of one evaluation, as for device selectors and for each rule of a definition
 
 
 @dataclass(frozen=True, slots=True)
 class CelProgram:
-    """`used` are the variables that it reads."""
+    """A compiled expression. `used` are the variables that it reads."""
 
     text: str
     result: CelType
@@ -49,11 +49,11 @@ class CelProgram:
     _term: Term
 
     def evaluate(self, variables: Mapping[str, Any], limit: int = COST_MAX) -> Any:
-        """Raises CelError or CelCostError."""
+        """Return the value. Raises CelError or CelCostError."""
         return self.measure(variables, limit)[0]
 
     def measure(self, variables: Mapping[str, Any], limit: int = COST_MAX) -> tuple[Any, int]:
-        """The value, and what it cost."""
+        """Return the value, and its cost."""
         scope = Scope(dict(variables), limit)
         try:
             return self._term(scope), math.ceil(scope.cost)
@@ -67,12 +67,12 @@ class CelEnvironment:
 
     variables: Mapping[str, CelType]
     methods: Mapping[str, tuple[Overload, ...]] = field(default_factory=dict)
-    field_name: Callable[[str], str] = str  # from a name in an expression to the name of a field
-    untyped: bool = False  # types of fields are not known, and JSON does not tell 1 from 1.0
+    field_name: Callable[[str], str] = str  # name in an expression to the name of the field
+    untyped: bool = False  # field types are unknown, and JSON does not distinguish 1 from 1.0
 
 
 def compile_program(text: str, environment: CelEnvironment) -> CelProgram:
-    """Raises CelCompileError."""
+    """Compile an expression. Raises CelCompileError."""
     compiler = _Compiler(environment)
     try:
         term, kind = compiler.compile(parse(text), dict(environment.variables))
@@ -85,7 +85,7 @@ Names = Mapping[str, CelType]
 
 _LITERALS = {"int": INT, "uint": UINT, "double": DOUBLE, "string": STRING, "bool": BOOL, "null": NULL}
 _CONVERSIONS = ("int", "uint", "double", "string", "bool")
-_NAMESPACES = ("cel", "optional", "sets", "lists")  # functions that are written name.function()
+_NAMESPACES = ("cel", "optional", "sets", "lists")  # functions written as name.function()
 
 
 class _Compiler:
@@ -278,7 +278,7 @@ class _Compiler:
         decisive = expr.op == "||"
 
         def evaluate(scope: Scope) -> bool:
-            """The decisive value on either side wins, even over an error on the other."""
+            """The deciding value on either side wins, even over an error on the other side."""
             try:
                 if truth(left(scope)) is decisive:
                     return decisive
@@ -443,7 +443,7 @@ def _expect_bool(kind: CelType, name: str) -> None:
 
 
 class _Lazy:
-    """What `cel.bind` binds: evaluated when it is read first, and never if nobody does."""
+    """A variable of `cel.bind`: evaluated on its first use, or never."""
 
     __slots__ = ("_term", "_value", "is_known")
 
@@ -465,7 +465,7 @@ def _check_pattern(argument: Expr) -> None:
 
 
 class _shadowed:  # noqa: N801 - used like a function
-    """A variable for as long as an inner expression is evaluated."""
+    """Bind a variable while an inner expression is evaluated."""
 
     def __init__(self, scope: Scope, name: str, value: Any) -> None:
         self._names, self._name = scope.names, name

@@ -1,6 +1,6 @@
-"""Read the Common Expression Language into a tree.
+"""Parses the Common Expression Language into a tree.
 
-The grammar is complete except for message literals and byte strings. Meaning is given in `program`.
+The grammar is complete except for message literals and byte strings. The semantics are in `program`.
 """
 
 import re
@@ -10,27 +10,27 @@ from typing import Any
 
 from karpool.model.quantity import INT64_MAX
 
-TEXT_MAX = 10 * 1024  # as for selectors of devices; rules of definitions are shorter
+TEXT_MAX = 10 * 1024  # as for device selectors; rules of definitions are shorter
 DEPTH_MAX = 64
 UINT64_MAX = 2**64 - 1
 
 
 class CelCompileError(ValueError):
-    """The expression cannot be read, mixes types, or uses what is not supported; the message says what."""
+    """The expression cannot be parsed, mixes types, or uses an unsupported feature; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expr:
     """`op` is literal, name, select, index, call, list, map, ?: or an operator symbol.
 
-    `.?select` and `[?index]` ask for what may be missing.
+    `.?select` and `[?index]` read an optional field or item.
     """
 
     op: str
     args: "tuple[Expr, ...]" = ()
-    value: Any = None  # a literal, or the name of what is selected or called
-    target: "Expr | None" = None  # of a member call
-    kind: str = ""  # of a literal: int, uint, double, string, bool or null
+    value: Any = None  # a literal, or the name of the selected field or called function
+    target: "Expr | None" = None  # receiver of a member call
+    kind: str = ""  # type of a literal: int, uint, double, string, bool or null
 
 
 _TOKEN = re.compile(
@@ -64,7 +64,7 @@ _LITERALS = {"true": True, "false": False, "null": None}
 
 
 def parse(text: str) -> Expr:
-    """Raises CelCompileError."""
+    """Parse an expression. Raises CelCompileError."""
     if len(text) > TEXT_MAX:
         raise CelCompileError(f"is longer than {TEXT_MAX} characters")
     parser = _Parser(_tokens(text))
@@ -244,7 +244,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything inside."""
+    """Yield the expression and all its parts."""
     pending = [expr]
     while pending:
         inner = pending.pop()

@@ -1,4 +1,4 @@
-"""Static types of expressions: what the API server knows before an expression meets its first object."""
+"""Static types of expressions: what is known before an expression is evaluated on an object."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class CelType:
-    """`dyn` and `any` go with everything; a `parameter` stands for one type throughout a signature."""
+    """`dyn` and `any` match every type; a `parameter` stands for one type throughout a signature."""
 
     name: str
     arguments: "tuple[CelType, ...]" = ()
@@ -42,7 +42,7 @@ def optional_of(value: CelType) -> CelType:
 
 
 def accepts(expected: CelType, actual: CelType, bound: Bindings) -> bool:
-    """Whether a value of one type may stand where another is declared; parameters are bound on the way."""
+    """Whether a value of one type may be used for another declared type; binds parameters."""
     if expected.name == "parameter":
         earlier = bound.get(expected)
         if earlier is None or (earlier.is_open and not actual.is_open):
@@ -57,7 +57,7 @@ def accepts(expected: CelType, actual: CelType, bound: Bindings) -> bool:
 
 
 def resolved(declared: CelType, bound: Bindings) -> CelType:
-    """The type with its parameters replaced; one that nothing has bound may be anything."""
+    """Return the type with its parameters replaced; an unbound parameter is dyn."""
     if declared.name == "parameter":
         return bound.get(declared, DYN)
     if not declared.arguments:
@@ -66,8 +66,10 @@ def resolved(declared: CelType, bound: Bindings) -> CelType:
 
 
 def joined(types: "list[CelType]", *, strict: bool = False) -> CelType | None:
-    """The one type of several values; None when they do not go together. `strict`: in a list or a map,
-    where a value of any type stands only among its like."""
+    """Return the common type of several values; None if there is none.
+
+    `strict` is for a list or a map, where a value of unknown type only goes with others of unknown type.
+    """
     common = DYN if not types else types[0]
     for other in types[1:]:
         if strict and common.is_open != other.is_open:

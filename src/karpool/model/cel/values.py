@@ -1,6 +1,6 @@
 """Values of the Common Expression Language: equality, order, arithmetic, quantities, versions, optionals.
 
-Numbers compare across types, true is not 1, and what does not fit together raises CelError.
+Numbers compare across types, true is not 1, and incompatible values raise CelError.
 """
 
 import math
@@ -15,7 +15,7 @@ from karpool.model.errors import Invalid
 from karpool.model.quantity import INT64_MAX, INT64_MIN
 
 Spend = Callable[[float], None]
-_COMPARING = 0.5  # per value of a list or a map; the API server's 0.1 would be seconds here
+_COMPARING = 0.5  # per value of a list or a map; with the API server's 0.1 the limit would take seconds here
 
 
 class CelError(Exception):
@@ -23,11 +23,11 @@ class CelError(Exception):
 
 
 class CelCostError(Exception):
-    """The expression takes more steps than it may. Nothing absorbs it."""
+    """The expression exceeds its cost limit. No operator absorbs this error."""
 
 
 class OpenMap(dict[str, Any]):
-    """A map in which every key leads to something: an empty map where nothing is written."""
+    """A map in which every missing key reads as an empty map."""
 
     def __missing__(self, key: str) -> Any:
         return {}
@@ -36,7 +36,7 @@ class OpenMap(dict[str, Any]):
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class CelQuantity:
-    """`computed`: by add() or sub(). The API server cannot compare anything with such a one by ==."""
+    """A quantity. `computed` by add() or sub(): the API server cannot compare such a one by ==."""
 
     nanos: int
     computed: bool = field(default=False, compare=False)
@@ -52,7 +52,7 @@ class CelQuantity:
 
 
 def quantity_of(text: str | int | float) -> CelQuantity:
-    """Raises Invalid."""
+    """Parse a quantity. Raises Invalid."""
     return CelQuantity(quantity.nano_value(text))
 
 
@@ -65,7 +65,7 @@ _SEMVER = re.compile(
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class CelSemver:
-    """Equal by precedence: build metadata do not count. A pre-release comes before its release."""
+    """A version, compared by precedence: build metadata is ignored, a pre-release precedes its release."""
 
     major: int
     minor: int
@@ -80,7 +80,7 @@ class CelSemver:
 
 
 def semver_of(text: str) -> CelSemver:
-    """Strict: three numbers. Raises Invalid."""
+    """Parse a strict version with three numbers. Raises Invalid."""
     match = _SEMVER.match(text) if len(text) <= 256 else None
     if match is None:
         raise Invalid("", text, "is not a semantic version; write three numbers like 1.2.3")
@@ -93,7 +93,7 @@ def semver_of(text: str) -> CelSemver:
 
 
 def normalized_semver(text: str) -> CelSemver:
-    """Without a leading v, short forms filled up with zeros, leading zeros dropped. Raises Invalid."""
+    """Parse a version with an optional v, leading zeros, and missing parts as zeros. Raises Invalid."""
     parts = text.removeprefix("v").split(".", 2)
     if len(parts) < 3 and set(parts[-1]) & set("+-"):
         raise Invalid("", text, "is short and has a pre-release or build metadata")
@@ -141,7 +141,7 @@ def _free(_steps: float) -> None:
 
 
 def equal(left: Any, right: Any, spend: Spend = _free) -> bool:
-    """Numbers compare across types, true is not 1. Every value that is looked at is spent for."""
+    """Whether two values are equal; each comparison is charged. Numbers compare across types."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, list) and isinstance(right, list):
@@ -222,6 +222,6 @@ def modulo(left: Any, right: Any) -> Any:
 
 
 def _same_kind(left: Any, right: Any) -> tuple[Any, Any]:
-    """JSON writes a floating point number like an integer where it has no fraction."""
+    """Return both numbers with one type: JSON writes a float without a fraction like an integer."""
     left, right = number(left), number(right)
     return (left, right) if type(left) is type(right) else (float(left), float(right))

@@ -1,1 +1,1 @@
-"""What was contracted with a cloud, and what a fleet costs under it. Start with `contract`."""
+"""Contracts with a cloud, and what a fleet costs under them. Start with `contract`."""

@@ -1,17 +1,17 @@
 """Discounts, reservations and hourly commitments, and the bill of a fleet under them. Pure.
 
-A discount takes a share off the list price: that is a machine's rate. A commitment is paid for whether it is
-used or not. It holds an amount of something: machines, CPUs, or dollars per hour at its own cheaper rate;
-machines draw from it until it is used up, and cost their rate beyond. Commitments are drawn from in this
-order, which is the clouds': reservations, plans for families in a region, plans for everything; within one,
-the smallest machines first. Spot never draws from any.
+A discount is a fraction of the list price; the discounted price is the rate of a machine. A commitment is
+paid for whether or not it is used. It has an amount: machines, CPUs, or dollars per hour at its own cheaper
+rate. Machines use it until it is used up, and cost their rate beyond it. Commitments are used in the order of
+the clouds: reservations, plans for families in a region, plans for everything; within one commitment, the
+smallest machines first. Spot machines use none.
 
-A reservation of capacity is another thing: its places are billed like machines, and draw like them, whether
-they are filled or not; the machines in them cost nothing more.
-Agreements may begin and end; `Contract.at` is what holds at a moment.
+A capacity reservation is different: its slots are billed like machines, and use commitments like machines,
+whether or not they are filled; the machines in them cost nothing more. Agreements may start and end;
+`Contract.at` returns those in force at a time.
 
 So what a machine adds to the bill depends on the others: next to nothing inside an unused commitment, its
-rate beyond. Commitments may be shared with clusters that are not seen here: what those use is taken off.
+rate beyond. Commitments may be shared with clusters that are not seen here: their use is subtracted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ from math import fsum, inf
 from karpool.model.contracts.learnt_prices import NOT_LEARNT, PriceSource
 from karpool.model.karpenter.objects import ON_DEMAND, RESERVED
 
-# What is paid for already costs next to nothing, but less the cheaper it would have been: it keeps an order.
+# A machine that is already paid for costs next to nothing, in proportion to its rate, to keep an order.
 PAID_FOR_DIVISOR = 10_000_000
-# Amounts below are rounding: a commitment is used up, or a machine covered.
+# Smaller amounts are rounding errors: a commitment is used up, or a machine covered.
 _NOTHING = 1e-9
 
 
 class CommitmentKind(StrEnum):
-    """In the order in which machines draw from them."""
+    """Kinds of commitments, in the order in which machines use them."""
 
     CAPACITY_RESERVATION = "capacity-reservation"
     RESERVATION = "reservation"
@@ -59,7 +59,7 @@ class BilledKind:
 
     @property
     def least(self) -> float:
-        """What it costs when everything is paid for already."""
+        """The cost if everything is already paid for."""
         return self.rate / PAID_FOR_DIVISOR
 
 
@@ -68,7 +68,7 @@ Fleet = Mapping[BilledKind, int]
 
 @dataclass(frozen=True, slots=True)
 class AgreementScope:
-    """What an agreement is about; an empty set is everything."""
+    """The machines that an agreement covers; an empty set covers all."""
 
     provider: str = ""
     regions: frozenset[str] = frozenset()
@@ -86,7 +86,7 @@ class AgreementScope:
         )
 
     def overlaps(self, other: "AgreementScope") -> bool:
-        """Whether some machine could be in both, as far as the two say."""
+        """Whether a machine could be in both scopes."""
         pairs = (
             (self.regions, other.regions),
             (self.zones, other.zones),
@@ -98,8 +98,10 @@ class AgreementScope:
 
 
 def pairs_about_the_same(scopes: Sequence[AgreementScope]) -> Iterator[tuple[int, int]]:
-    """Of all pairs those whose types, and families, are not apart: thousands of reservations are of a type
-    each."""
+    """Yield the pairs of scopes whose types or families may overlap.
+
+    Indexed by type and family, because thousands of reservations cover one type each.
+    """
     by_type: dict[str, list[int]] = {}
     by_family: dict[str, list[int]] = {}
     with_types: list[int] = []
@@ -128,13 +130,13 @@ def pairs_about_the_same(scopes: Sequence[AgreementScope]) -> Iterator[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """From when until when an agreement holds, in seconds since the epoch; the end is not in it."""
+    """The time in which an agreement is in force, in seconds since the epoch; the end is exclusive."""
 
     start: float = -inf
     end: float = inf
 
     def holds(self, now: float | None) -> bool:
-        """At an unknown time only what always holds does: a price is then too high rather than too low."""
+        """Whether it is in force. At an unknown time only an unlimited one is: prices are rather too high."""
         return self == ALWAYS if now is None else self.start <= now < self.end
 
     def overlaps(self, other: "Term") -> bool:
@@ -155,7 +157,7 @@ class Discount:
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """`fraction` is what its own rate takes off a machine's rate; only dollars have one."""
+    """A commitment. `fraction` is the discount of its own rate; only dollars have one."""
 
     name: str
     kind: CommitmentKind
@@ -163,19 +165,19 @@ class Commitment:
     unit: CommitmentUnit
     amount: float
     fraction: float = 0.0
-    per_hour: float = 0.0  # what is paid for all of it
-    used_elsewhere: float = 0.0  # of the amount, by clusters that are not seen here
+    per_hour: float = 0.0  # the price of all of it
+    used_elsewhere: float = 0.0  # used by clusters that are not seen here
     term: Term = ALWAYS
-    place: BilledKind | None = None  # how a place of reserved capacity is billed: by the list, or `per_hour`
-    is_targeted: bool = False  # only machines that were launched into it fill its places
+    place: BilledKind | None = None  # how a slot of reserved capacity is billed: by the list, or `per_hour`
+    is_targeted: bool = False  # only machines that were launched into it fill its slots
 
     @property
     def here(self) -> float:
-        """What is left of it for this cluster."""
+        """The amount that is left for this cluster."""
         return max(self.amount - self.used_elsewhere, 0.0)
 
     def draws(self, kind: BilledKind) -> float:
-        """How much of it one machine takes; 0 when it takes none."""
+        """Return how much of it one machine uses; 0 if none."""
         if self.place is not None or kind.capacity_type != ON_DEMAND or not self.scope.covers(kind):
             return 0.0
         if self.unit is CommitmentUnit.MACHINES:
@@ -183,13 +185,15 @@ class Commitment:
         return kind.cpus if self.unit is CommitmentUnit.CPUS else kind.rate * (1 - self.fraction)
 
     def fills(self, kind: BilledKind) -> bool:
-        """Whether a machine takes an empty place of reserved capacity as it comes."""
+        """Whether a machine automatically takes an empty slot of reserved capacity."""
         is_open = not self.is_targeted and kind.capacity_type == ON_DEMAND
         return self.place is not None and is_open and self.scope.covers(kind)
 
     def filled_places(self, fleet: Fleet) -> tuple[float, dict[BilledKind, float]]:
-        """Places that are empty, and which machines fill the others. Machines that are labelled as reserved
-        were launched into it, and are billed nothing anyway."""
+        """Return the number of empty slots, and the machines that fill the others.
+
+        Machines with the capacity type reserved were launched into it, and are not billed.
+        """
         left = self.here - sum(
             count
             for kind, count in fleet.items()
@@ -213,7 +217,7 @@ class CommitmentUse:
 
 @dataclass(frozen=True, slots=True)
 class ContractBill:
-    """USD per hour: what is paid beyond commitments, what those cost, and how far they are used."""
+    """A bill in USD per hour: the cost beyond commitments, the commitments, and their use."""
 
     beyond: float
     committed: float
@@ -226,8 +230,7 @@ class ContractBill:
 
 @dataclass(frozen=True, slots=True)
 class MeetingPlace:
-    """Where clusters under a contract tell each other what they use. Without a kubeconfig: as kubectl would
-    find it."""
+    """Where clusters under a contract publish their use. Without a kubeconfig, kubectl's default is used."""
 
     namespace: str
     kubeconfig: str = ""
@@ -237,10 +240,10 @@ class MeetingPlace:
 @dataclass(frozen=True)
 class Contract:
     discounts: tuple[Discount, ...] = ()
-    commitments: tuple[Commitment, ...] = ()  # in the order in which they are drawn from
-    elsewhere: Mapping[str, Fleet] = field(default_factory=dict)  # by cluster, as far as that is written
+    commitments: tuple[Commitment, ...] = ()  # in the order in which they are used
+    elsewhere: Mapping[str, Fleet] = field(default_factory=dict)  # by cluster, as far as written
     prices_from: PriceSource = NOT_LEARNT
-    shared_by: frozenset[str] = frozenset()  # all clusters under it, where that is written
+    shared_by: frozenset[str] = frozenset()  # all clusters under it, if written
     shared_in: MeetingPlace | None = None
     _drawing: dict[BilledKind, tuple[tuple[int, float], ...]] = field(
         default_factory=dict, compare=False, repr=False
@@ -250,7 +253,7 @@ class Contract:
         return bool(self.discounts or self.commitments or self.prices_from)
 
     def at(self, now: float | None) -> "Contract":
-        """What of it holds then; itself where nothing begins or ends."""
+        """Return the contract in force at a time; itself if nothing starts or ends."""
         discounts = tuple(discount for discount in self.discounts if discount.term.holds(now))
         commitments = tuple(commitment for commitment in self.commitments if commitment.term.holds(now))
         if (discounts, commitments) == (self.discounts, self.commitments):
@@ -258,7 +261,7 @@ class Contract:
         return replace(self, discounts=discounts, commitments=commitments, _drawing={})
 
     def changes_after(self, now: float) -> float:
-        """When something next begins or ends; infinite for never."""
+        """Return when an agreement next starts or ends; infinite for never."""
         terms = [
             *(discount.term for discount in self.discounts),
             *(commitment.term for commitment in self.commitments),
@@ -267,13 +270,13 @@ class Contract:
         return min(moments, default=inf)
 
     def is_about(self, kind: BilledKind) -> bool:
-        """Whether what a machine costs depends on others: it draws from a commitment, or fills a place."""
+        """Whether the cost of a machine depends on others: it uses a commitment or fills a slot."""
         return bool(self._draws(kind)) or any(
             commitment.place is not None and commitment.scope.covers(kind) for commitment in self.commitments
         )
 
     def rate(self, listed: BilledKind) -> float:
-        """Of a machine whose rate is the list price."""
+        """Return the discounted rate of a machine at its list price."""
         for discount in self.discounts:
             if listed.capacity_type in discount.capacity_types and discount.scope.covers(listed):
                 return listed.rate * (1 - discount.fraction)
@@ -285,30 +288,30 @@ class Contract:
             CommitmentUse(commitment.name, commitment.here - rest, commitment.here, commitment.unit.value)
             for commitment, rest in zip(self.commitments, left, strict=True)
         )
-        # The places of reserved capacity are billed like machines; what they cost is not paid twice.
+        # The slots of reserved capacity are billed like machines, so their cost is not added again.
         paid = fsum(commitment.per_hour for commitment in self.commitments if commitment.place is None)
         return ContractBill(beyond, paid, uses)
 
     def beyond(self, fleet: Fleet) -> float:
-        """What a fleet costs besides what is paid for already, per hour."""
+        """Return the hourly cost of a fleet beyond its commitments."""
         return self._drawn(fleet)[1]
 
     def headroom(self, fleet: Fleet) -> tuple[float, ...]:
-        """What a fleet leaves of each commitment."""
+        """Return what a fleet leaves of each commitment."""
         return tuple(self._drawn(fleet)[0])
 
     def added(self, kind: BilledKind, headroom: Iterable[float]) -> float:
-        """What one more machine would cost, drawing from what is left."""
+        """Return the cost of one more machine, given what is left of the commitments."""
         uncovered, left = 1.0, tuple(headroom)
         for commitment, rest in zip(self.commitments, left, strict=True):
             if commitment.place is not None and rest >= 1 and commitment.fills(kind):
-                return kind.least  # that place is billed already
+                return kind.least  # the slot is already billed
         for index, needs in self._draws(kind):
             uncovered -= min(uncovered, left[index] / needs)
         return max(kind.rate * (uncovered if uncovered > _NOTHING else 0.0), kind.least)
 
     def prices(self, fleet: Fleet) -> dict[BilledKind, float]:
-        """What each machine of a fleet adds to the bill."""
+        """Return what each machine of a fleet adds to the bill."""
         whole = self.beyond(fleet)
         prices = {}
         for kind in fleet:
@@ -320,7 +323,7 @@ class Contract:
         return prices
 
     def _draws(self, kind: BilledKind) -> tuple[tuple[int, float], ...]:
-        """The commitments that a machine draws from, by position, and how much it takes of each."""
+        """Return the commitments that a machine uses, by index, and how much of each."""
         drawing = self._drawing.get(kind)
         if drawing is None:
             pairs = ((index, commitment.draws(kind)) for index, commitment in enumerate(self.commitments))
@@ -328,7 +331,7 @@ class Contract:
         return drawing
 
     def _drawn(self, fleet: Fleet) -> tuple[list[float], float]:
-        """What is left of each commitment, and what is paid beyond them."""
+        """Return what is left of each commitment, and the cost beyond them."""
         left = [commitment.here for commitment in self.commitments]
         billed = {kind: float(count) for kind, count in fleet.items() if count > 0}
         for index, commitment in enumerate(self.commitments):

@@ -1,4 +1,4 @@
-"""A contract as a file: YAML or JSON, checked whole; what is wrong is named with its line."""
+"""Reads a contract file in YAML or JSON; an error names its line."""
 
 import math
 import re
@@ -49,7 +49,7 @@ _FILE_MAX = 2**20
 _ENTRIES_MAX = 10_000
 _NAME_MAX = 200
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.+?)`")
-_NEVER = "9999-"  # the year in which clouds have ended what does not end
+_NEVER = "9999-"  # the year that clouds write as the end of an agreement without an end
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}(T.*([+-]\d\d:\d\d|Z))?")
 _DOLLAR_KINDS = (CommitmentKind.INSTANCE_SAVINGS_PLAN, CommitmentKind.SAVINGS_PLAN)
@@ -110,7 +110,7 @@ class WrittenContract(Wire, frozen=True, forbid_unknown_fields=True):
 
 
 def read_contract(data: bytes) -> Contract:
-    """Raises Invalid naming the line."""
+    """Read a contract. Raises Invalid, which names the line."""
     try:
         documents = list(safe_yaml.load_documents(data, size_limit=_FILE_MAX))
     except safe_yaml.UnusableYaml as error:
@@ -130,7 +130,7 @@ def read_contract(data: bytes) -> Contract:
 
 
 def contract_from(document: dict[Any, Any]) -> Contract:
-    """Of a document that was read already. Raises Invalid naming the path."""
+    """Return the contract of a parsed document. Raises Invalid, which names the path."""
     if document.get("format") != FORMAT:
         raise Invalid("format", document.get("format"), f"must be {FORMAT}; see docs/contracts.md")
     written = decode(document, WrittenContract)
@@ -224,7 +224,7 @@ def _is_ours(accounts: Sequence[str], account: str) -> bool:
 
 
 def _term(entry: WrittenDiscount | WrittenCommitment) -> Term:
-    """Days are those of UTC; the day on which something ends still counts, a time on that day does not."""
+    """Return the term. Days are in UTC; an end date includes that day, an end time is exclusive."""
     start, end = _moment("start", entry.start), _moment("end", entry.end)
     if entry.end.startswith(_NEVER):
         end = None
@@ -243,7 +243,7 @@ def _moment(field: str, text: str) -> float | None:
 
 
 def _place(entry: WrittenCommitment) -> BilledKind:
-    """How an empty place of reserved capacity is billed: as a machine on demand."""
+    """Return how an empty slot of reserved capacity is billed: as an on-demand machine."""
     catalogue = load_shipped(entry.regions[0])
     listed = catalogue.price(entry.types[0], entry.zones[0], ON_DEMAND)
     if listed is None and not entry.per_hour:
@@ -380,7 +380,7 @@ def _refuse_overlaps(
     entries: Sequence[WrittenDiscount | WrittenCommitment],
     agreements: Sequence[Discount | Commitment],
 ) -> None:
-    """Two of a kind that are about the same machines at a time: nobody could say which of them counts."""
+    """Refuse two agreements of a kind for the same machines at the same time, because they are ambiguous."""
     names: dict[str, int] = {}
     for index, entry in enumerate(entries):
         if entry.name in names:

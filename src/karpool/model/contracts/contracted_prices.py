@@ -1,9 +1,9 @@
-"""Effective prices of one cluster: the list, discounts, and what its machines leave of commitments.
+"""Effective prices of one cluster: list prices, discounts, and what its machines leave of commitments.
 
-What a NodeOverlay says counts first; then what was learnt of the nodes (`learnt_prices`); then the list less
-its discount. Commitments are drawn from at that rate.
+A NodeOverlay has precedence, then prices learnt from nodes (`learnt_prices`), then the list price with its
+discount. Commitments are used at that rate.
 
-Until the machines are known, commitments count as used up: a price is then too high rather than too low.
+Until the machines are known, commitments count as used up: a price is then rather too high than too low.
 """
 
 from collections import Counter
@@ -22,16 +22,16 @@ from karpool.model.contracts.learnt_prices import (
 )
 from karpool.model.resources import CPU
 
-# So often a contract is asked for again: a ConfigMap takes about a minute to reach a pod.
+# How often the contract is read again: a ConfigMap takes about a minute to reach a pod.
 _READ_AGAIN_SECONDS = 10.0
 
 ReadAgain = Callable[[], Contract | None]
-AskPrices = Callable[[PriceSource], PriceAnswer]  # the latest answer, at once
-AskUses = Callable[[MeetingPlace], "HeardUses"]  # so, too
+AskPrices = Callable[[PriceSource], PriceAnswer]  # returns the latest answer at once
+AskUses = Callable[[MeetingPlace], "HeardUses"]  # returns the latest answer at once
 
 
 def billed_kind(catalogue: Catalogue, name: str, zone: str, capacity_type: str, price: float) -> BilledKind:
-    """Machines of a type by how they are billed at a price."""
+    """Return how machines of a type are billed at a price."""
     instance_type = catalogue.types.get(name)
     return BilledKind(
         cpus=instance_type.capacity.get(CPU, 0) / 1000 if instance_type is not None else 0.0,
@@ -47,7 +47,7 @@ def billed_kind(catalogue: Catalogue, name: str, zone: str, capacity_type: str, 
 
 @dataclass(frozen=True)
 class ClusterUse:
-    """What another cluster under the contract has, and what it is about to launch."""
+    """The machines of another cluster under the contract, and those that it is about to launch."""
 
     machines: Fleet
     intends: Fleet
@@ -55,14 +55,14 @@ class ClusterUse:
 
 @dataclass(frozen=True)
 class HeardUses:
-    """By cluster, the own one included; what is old is left out. `remarks` say why somebody is missing."""
+    """Uses by cluster, including this one; old ones are left out. `remarks` say why a cluster is missing."""
 
     uses: Mapping[str, ClusterUse] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
 
 class ContractedPrices:
-    """`version` rises whenever a price may have changed. `contract` is what holds now."""
+    """`version` increases whenever a price may have changed. `contract` is the one in force."""
 
     def __init__(
         self,
@@ -75,11 +75,12 @@ class ContractedPrices:
         ask_uses: AskUses | None = None,
         name: str = "",
     ) -> None:
-        """`others` are machines of clusters under the same contract, as they are at the moment.
-        `read_again` gives another contract when there is one. What is written of `seen_clusters` does not
-        count: they are looked at. `ask_prices` asks where the contract says that prices are learnt,
-        `ask_uses` where it says that clusters meet. `name` is what the contract calls this cluster, among
-        those that share it."""
+        """`others` returns the current machines of other clusters under the same contract.
+
+        `read_again` returns a new contract after a change. `seen_clusters` are observed here, so their
+        entries in the contract are ignored. `ask_prices` reads the price source of the contract, `ask_uses`
+        the shared namespace. `name` is the name of this cluster in the contract.
+        """
         self._written = contract if contract is not None else Contract()
         self.contract = self._written.at(None)
         self.version = 0
@@ -94,9 +95,9 @@ class ContractedPrices:
         self._wants_nodes = True  # there is an answer that no node was looked up in
         self._asked = self._changes_at = -inf
         self.own: Fleet = {}
-        self.fleet: Fleet = {}  # with those of others
+        self.fleet: Fleet = {}  # own machines and those of others
         self._others = others
-        self._is_stale = True  # the fleet was not judged under this contract
+        self._is_stale = True  # the fleet was not priced under this contract
         self._headroom: tuple[float, ...] = (0.0,) * len(self.contract.commitments)
         self._prices: Mapping[BilledKind, float] = {}
 
@@ -104,7 +105,7 @@ class ContractedPrices:
         return bool(self._written)
 
     def see_time(self, now: float) -> None:
-        """Agreements begin and end, and may be written anew."""
+        """Update to a time: agreements start and end, and the contract may have changed."""
         if self._read_again is not None and not 0 <= now - self._asked < _READ_AGAIN_SECONDS:
             self._asked = now
             if (written := self._read_again()) is not None:
@@ -133,11 +134,11 @@ class ContractedPrices:
 
     @property
     def wants_nodes(self) -> bool:
-        """Whether there is news of what nodes cost."""
+        """Whether there are new prices of nodes."""
         return bool(self.source) and self._wants_nodes
 
     def see_nodes(self, nodes: Iterable[PricedNode]) -> None:
-        """All nodes of this cluster: which of them cost what somebody says."""
+        """Learn prices from all nodes of this cluster."""
         self._wants_nodes = False
         learnt, self._not_learnt = learnt_prices(nodes, self._answer)
         if learnt != self._learnt:
@@ -146,7 +147,7 @@ class ContractedPrices:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Why prices are not what they could be."""
+        """Why prices are less exact than they could be."""
         learnt = (*self._answer.remarks, *self._not_learnt) if self.source else ()
         sentences = [f"not learnt: {remark}; the list counts" for remark in learnt]
         if self._is_nameless:
@@ -167,7 +168,7 @@ class ContractedPrices:
         return self._learnt.get(SoldAs.of(name, catalogue.region, zone, capacity_type))
 
     def see_fleet(self, fleet: Fleet) -> None:
-        """All machines of this cluster that are billed, those that are going left out."""
+        """Set the billed machines of this cluster, without those that are being removed."""
         before, self.own, self.fleet = self.fleet, fleet, fleet
         others = self.others
         if others:
@@ -177,45 +178,47 @@ class ContractedPrices:
         if not self.contract.commitments or is_judged:
             return
         self.version += 1
-        if self.unheard:  # somebody may have used them up
+        if self.unheard:  # the others may have used them up
             self._headroom, self._prices = (0.0,) * len(self.contract.commitments), {}
             return
         self._headroom = self.contract.headroom(fleet)
         self._prices = self.contract.prices(fleet)
 
     def see_uses(self, uses: Mapping[str, ClusterUse], *, is_silent: bool = False) -> None:
-        """What other clusters say they have, those of which it is old left out. `is_silent`: they cannot
-        hear of this one."""
+        """Set the uses of other clusters, without old ones.
+
+        `is_silent`: the others cannot read the use of this cluster.
+        """
         if (uses, is_silent) != (self._uses, self._is_silent):
             self._uses, self._is_silent = uses, is_silent
             self._is_stale = True
 
     @property
     def unheard(self) -> tuple[str, ...]:
-        """Clusters under the contract of which nobody knows what they use."""
+        """Clusters under the contract whose use is unknown."""
         if self._is_nameless:
             return tuple(sorted(self.contract.shared_by))
         heard = {*self._uses, *self.contract.elsewhere, *self._seen_clusters()}
         unheard = self.contract.shared_by - heard - {self._name}
         if not self._name and len(unheard) == 1 and len(self.contract.shared_by) > 1:
-            return ()  # that is this one
+            return ()  # the one that is left is this cluster
         silent = {self._name} if self._is_silent else set()
         return tuple(sorted(unheard | silent)) if self.contract.commitments else ()
 
     def see_name(self, name: str) -> None:
-        """What the cluster calls itself: believed if the contract knows it, and nobody has said another."""
+        """Set the name of the cluster if the contract has it, unless another was configured."""
         if not self._name and name in self._written.shared_by:
             self._name, self._is_stale = name, True
 
     @property
     def _is_nameless(self) -> bool:
-        """Whether what this cluster wrote cannot be told from what others wrote."""
+        """Whether this cluster cannot tell its own entry from those of others."""
         is_read = self._ask_uses is not None and self.contract.shared_in is not None
         return is_read and bool(self.contract.commitments) and self._name not in self.contract.shared_by
 
     @property
     def intents(self) -> Fleet:
-        """Machines that other clusters are about to launch; they may be there, or not."""
+        """Machines that other clusters may be about to launch."""
         intents: Counter[BilledKind] = Counter()
         for cluster, use in self._uses.items():
             if cluster not in self._seen_clusters():
@@ -224,7 +227,7 @@ class ContractedPrices:
 
     @property
     def wants_fleet(self) -> bool:
-        """Whether prices may change though no machine of this cluster does."""
+        """Whether prices may change without a change of this cluster's machines."""
         return self._is_stale or self._others is not None
 
     @property
@@ -238,7 +241,7 @@ class ContractedPrices:
         return others
 
     def price(self, kind: BilledKind) -> float:
-        """What a machine of the fleet adds to the bill."""
+        """Return what a machine of the fleet adds to the bill."""
         price = self._prices.get(kind)
         return kind.rate if price is None else price
 
@@ -252,8 +255,10 @@ class ContractedPrices:
         *,
         overlaid: bool = False,
     ) -> BilledKind:
-        """Machines of a type by how they are billed; a price that an overlay set, or that was learnt, is not
-        discounted again."""
+        """Return how machines of a type are billed.
+
+        A price from an overlay, or a learnt one, is not discounted again.
+        """
         listed = billed_kind(catalogue, name, zone, capacity_type, price)
         learnt = self.learnt(catalogue, name, zone, capacity_type) if self._learnt and not overlaid else None
         if learnt is not None:
@@ -265,7 +270,7 @@ class ContractedPrices:
     def applied(
         self, catalogue: Catalogue, listed: InstanceType, overlaid: InstanceType | None = None
     ) -> InstanceType:
-        """A type with what one more of it would cost, wherever it is sold."""
+        """Return a type with the cost of one more machine in each offering."""
         sold = listed if overlaid is None else overlaid
         before = {
             (offering.zone, offering.capacity_type): offering.price_per_hour for offering in listed.offerings

@@ -1,9 +1,8 @@
-"""Prices of nodes as somebody in the cluster knows them: an annotation of theirs, or Prometheus with the
-metric that OpenCost and Kubecost write. Pure.
+"""Prices learnt from node annotations, or from Prometheus with the metric of OpenCost and Kubecost. Pure.
 
-A price is learnt for what is sold, not for one node: the type in its region, for spot in its zone. So the
-node that goes and the one that comes are measured alike. Nodes of one kind that do not agree teach nothing.
-What is wrong with an answer is said; the list counts instead.
+A price is learnt for an offering, not for one node: the type in its region, for spot in its zone. So a
+removed node and its replacement have the same price. Nodes of one kind that disagree are ignored. Errors in
+an answer are reported, and the list price is used instead.
 """
 
 import math
@@ -20,25 +19,25 @@ from karpool.model.karpenter.objects import ON_DEMAND, RESERVED
 NODE_COST = "node_total_hourly_cost"  # of OpenCost and Kubecost: USD per hour of a whole node
 ANSWER_MAX = 16 * 2**20
 _SAMPLES_MAX = 100_000
-# Older than this nobody knows what it costs now. Prometheus itself looks back five minutes.
+# Older prices are out of date. Prometheus itself looks back five minutes.
 STALE_SECONDS = 600.0
-# Dearer than any machine on sale by far.
+# Far above the price of any machine on sale.
 _PRICE_MAX = 10_000.0
-# Licences and tenancy double a price; yen, rupees and prices per month are further off.
+# Licences and tenancy double a price; yen, rupees and monthly prices are further off.
 _TIMES_THE_LIST = 5.0
-# Prices that differ by less are of one kind: rounding, and moments of a spot market.
+# Smaller differences are rounding, or times of a spot market.
 _AGREEMENT = 0.01
 _REMARKS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class PriceSource:
-    """Where prices are learnt from; an annotation of the node itself is believed first."""
+    """Where prices are learnt from; the annotation of a node has precedence."""
 
     annotation: str = ""
-    prometheus: str = ""  # its URL
+    prometheus: str = ""  # URL
     query: str = NODE_COST
-    # How Prometheus is told who asks, and how it is known to be the one; secrets are in files only.
+    # Authentication of Karpool and of Prometheus; secrets are in files only.
     bearer_token_file: str = ""
     username: str = ""
     password_file: str = ""
@@ -49,7 +48,7 @@ class PriceSource:
         return bool(self.annotation or self.prometheus)
 
     def beside(self, folder: Path) -> "PriceSource":
-        """With files that a file in `folder` names."""
+        """Return the source with its files relative to `folder`."""
 
         def at(path: str) -> str:
             return str(folder / path) if path else ""
@@ -66,7 +65,7 @@ NOT_LEARNT = PriceSource()
 
 
 class PriceSample(NamedTuple):
-    """What somebody says a node costs. Empty texts were not said."""
+    """The reported price of a node. Empty texts were not reported."""
 
     price: float
     instance_type: str = ""
@@ -82,7 +81,7 @@ class PriceAnswer:
 
 
 class PricedNode(NamedTuple):
-    """A node, where it is sold, what that costs by the list, and what its annotation says."""
+    """A node, its offering, the list price, and the value of its annotation."""
 
     name: str
     provider_id: str
@@ -92,7 +91,7 @@ class PricedNode(NamedTuple):
 
 
 class SoldAs(NamedTuple):
-    """Prices on demand are the same in all zones of a region."""
+    """An offering as it is priced: on-demand prices are the same in all zones of a region."""
 
     type: str
     region: str
@@ -122,7 +121,7 @@ class _Reply(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def read_answer(data: bytes, now: float) -> PriceAnswer:
-    """Of Prometheus' /api/v1/query. Raises Invalid for what is no such answer."""
+    """Parse an answer of Prometheus' /api/v1/query. Raises Invalid if it is not one."""
     if len(data) > ANSWER_MAX:
         raise Invalid("", len(data), f"is more than {ANSWER_MAX} bytes")
     try:
@@ -162,7 +161,7 @@ def _sample(series: _Series, node: str, now: float) -> PriceSample:
 
 
 def hourly_price(path: str, text: str) -> float:
-    """Raises Invalid for what is no price of a machine."""
+    """Parse an hourly price. Raises Invalid if it is not the price of a machine."""
     try:
         price = float(text) if len(text) <= 40 else math.nan
     except ValueError:
@@ -176,7 +175,7 @@ def hourly_price(path: str, text: str) -> float:
 def learnt_prices(
     nodes: Iterable[PricedNode], answer: PriceAnswer
 ) -> tuple[dict[SoldAs, float], tuple[str, ...]]:
-    """What is sold for how much, and what could not be used."""
+    """Return the learnt price of each offering, and the samples that could not be used."""
     said: dict[SoldAs, dict[str, float]] = {}
     refused: list[str] = []
     for node in nodes:
@@ -197,18 +196,18 @@ def learnt_prices(
                 f" {by_node[low]:g} and {high} says {by_node[high]:g}"
             )
         else:
-            prices[offering] = by_node[high]  # a price is too high rather than too low
+            prices[offering] = by_node[high]  # a price is rather too high than too low
     return prices, _first(refused)
 
 
 def _prices_of(node: PricedNode, samples: Sequence[PriceSample]) -> list[float]:
-    """Raises Invalid."""
+    """Return the reported prices of a node. Raises Invalid."""
     if node.annotated:
         return [_likely(node, hourly_price("metadata.annotations", node.annotated))]
     prices = []
     for sample in samples:
         if sample.provider_id and node.provider_id and not _is_same(node.provider_id, sample.provider_id):
-            continue  # a node of that name in another cluster
+            continue  # a node with that name in another cluster
         if sample.instance_type not in ("", node.offering.type):
             raise Invalid("metric.instance_type", sample.instance_type, f"the node is {node.offering.type}")
         prices.append(_likely(node, sample.price))
@@ -223,7 +222,7 @@ def _likely(node: PricedNode, price: float) -> float:
 
 
 def _is_same(provider_id: str, said: str) -> bool:
-    """OpenCost says the machine's own name where a provider id is an address."""
+    """Whether two provider IDs are equal; OpenCost reports only the last part of a path."""
     whole, part = provider_id.casefold(), said.casefold()
     return whole == part or whole.endswith(f"/{part}")
 

@@ -1,6 +1,6 @@
-"""One contract for several clusters that are seen in one place: each counts the others' machines.
+"""One contract for several clusters of one process: each counts the machines of the others.
 
-What a machine adds to the bill is then exact for all of them together, whichever cluster it is in.
+What a machine adds to the bill is then exact for all of them together.
 """
 
 from collections import Counter
@@ -18,14 +18,14 @@ class SharedContract:
         ask_prices: AskPrices | None = None,
         ask_uses: AskUses | None = None,
     ) -> None:
-        """`reader` makes what tells a member that the contract was written anew."""
+        """`reader` creates the function by which a member learns of contract changes."""
         self.contract = contract
         self._ask_prices, self._ask_uses = ask_prices, ask_uses
         self._reader = reader
         self._members: dict[str, ContractedPrices] = {}
 
     def member(self, cluster: str) -> ContractedPrices:
-        """The prices of a cluster; one that starts again takes the place of what it was."""
+        """Return the prices of a cluster; a restarted cluster replaces its earlier entry."""
         prices = ContractedPrices(
             self.contract,
             lambda: self._machines(without=cluster),
@@ -39,7 +39,7 @@ class SharedContract:
         return prices
 
     def apart(self, cluster: str) -> ContractedPrices:
-        """The prices of a cluster that does not see the others here, and has to hear of them."""
+        """Return the prices of a cluster that does not see the others here, and reads what they publish."""
         prices = ContractedPrices(self.contract, ask_prices=self._ask_prices, name=cluster)
         self._members[cluster] = prices
         return prices
@@ -48,7 +48,7 @@ class SharedContract:
         self._members.pop(cluster, None)
 
     def bill(self) -> ContractBill:
-        """Of all clusters, as far as their machines were seen, under what holds by their clocks."""
+        """Return the bill of all clusters whose machines are known, under the contract in force."""
         contracts = [prices.contract for prices in self._members.values()]
         return (contracts[0] if contracts else self.contract.at(None)).bill(self._machines())
 

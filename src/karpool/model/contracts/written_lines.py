@@ -1,4 +1,4 @@
-"""Where in the text of a contract something stands."""
+"""Finds the line of a value in the text of a contract."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 def refuse_doubled(data: bytes) -> None:
-    """A key that stands twice: readers of YAML take one of the two, and say nothing."""
+    """Refuse duplicate keys: YAML parsers silently take one of them."""
     nodes, seen = [safe_yaml.compose(data)], set[int]()
     while nodes:
         node = nodes.pop()
@@ -34,7 +34,7 @@ def refuse_doubled(data: bytes) -> None:
 
 
 def line_of(data: bytes, path: str) -> int:
-    """Where in the text a path stands: the nearest part of it that was written."""
+    """Return the line of a path, or of its nearest written part."""
     node = safe_yaml.compose(data)
     line = 1
     for name, index in _steps(path):

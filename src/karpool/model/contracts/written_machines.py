@@ -1,4 +1,4 @@
-"""Machines of other clusters, as a contract and the ConfigMaps of clusters that share one have them."""
+"""Machines of other clusters, as written in a contract and in the ConfigMaps of its clusters."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class WrittenMachines(Wire, frozen=True, forbid_unknown_fields=True):
-    """Of another cluster. `rate` is USD per hour after discounts, without commitments."""
+    """Machines of another cluster. `rate` is USD per hour after discounts, without commitments."""
 
     type: str
     family: str
@@ -31,7 +31,7 @@ class WrittenMachines(Wire, frozen=True, forbid_unknown_fields=True):
 
 
 def machines_of(parent: str, written: Sequence[WrittenMachines]) -> dict[BilledKind, int]:
-    """As others wrote them. Raises Invalid naming the path."""
+    """Parse the machines. Raises Invalid, which names the path."""
     machines: Counter[BilledKind] = Counter()
     for index, entry in enumerate(written):
         path = f"{parent}[{index}]"
@@ -47,7 +47,7 @@ def machines_of(parent: str, written: Sequence[WrittenMachines]) -> dict[BilledK
 
 
 def written_machines(fleet: Fleet) -> list[dict[str, Any]]:
-    """As `elsewhere` has them."""
+    """Return the machines in the form of `elsewhere`."""
     return [
         msgspec.to_builtins(
             WrittenMachines(

@@ -1,4 +1,4 @@
-"""Where a contract says that prices of machines are learnt from: checked, and without secrets in errors."""
+"""The price source in a contract: checked, and without secrets in errors."""
 
 import re
 
@@ -32,7 +32,7 @@ def price_source(written: WrittenPriceSource) -> PriceSource:
             "must be an address without a password, like http://prometheus.monitoring.svc:9090; the password"
             " goes into a file, `passwordFile` or `bearerTokenFile`"
         )
-        # What stands before an @ may be a password.
+        # The part before an @ may be a password.
         raise Invalid("pricesFrom.prometheus", _URL_SECRET.sub("//...@", written.prometheus)[:200], reason)
     _check_credentials(written)
     if not 0 < len(written.query) <= _QUERY_MAX:
@@ -52,7 +52,7 @@ def price_source(written: WrittenPriceSource) -> PriceSource:
 
 
 def _check_credentials(written: WrittenPriceSource) -> None:
-    """Whether they are whole, and for Prometheus over TLS where they are about TLS."""
+    """Check that credentials are complete, and that TLS options are for a TLS address."""
     fields = {
         "bearerTokenFile": written.bearer_token_file,
         "username": written.username,

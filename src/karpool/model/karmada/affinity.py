@@ -1,7 +1,7 @@
-"""Which clusters an affinity names: of placements, of static weights, of override targets.
+"""Matches clusters with an affinity: of placements, static weights, or override targets.
 
-`matcher` compiles an affinity once; what it cannot read matches nothing, as upstream.
-Use `check` where a person is to hear about that.
+`matcher` compiles an affinity once; an unreadable part matches nothing, as upstream. Use `check` to report
+that to a person.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ ZONE = "zone"
 
 
 class AffinitySubject(Protocol):
-    """What an affinity looks at."""
+    """The fields of a cluster that an affinity reads."""
 
     @property
     def name(self) -> str: ...
@@ -40,7 +40,7 @@ class ClusterAffinity(Wire, frozen=True):
     exclude: list[str] | None = None
 
     def check(self, path: str) -> None:
-        """Raises Invalid for a selector that matches nothing because it cannot be read."""
+        """Raise Invalid for a selector that cannot be read and so matches nothing."""
         try:
             if self.label_selector is not None:
                 self.label_selector.compile()
@@ -57,7 +57,7 @@ Matcher = Callable[[AffinitySubject], bool]
 
 
 def matcher(affinity: ClusterAffinity | None) -> Matcher:
-    """All parts that are given must agree; nothing given agrees with every cluster."""
+    """Return a matcher: all given parts must match; without parts, every cluster matches."""
     if affinity is None:
         return _everything
     excluded, named = frozenset(affinity.exclude or ()), frozenset(affinity.cluster_names or ())

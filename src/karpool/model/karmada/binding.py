@@ -1,8 +1,8 @@
 """ResourceBindings and ClusterResourceBindings as a scheduler reads them.
 
-`key_of` and `BindingHead` read what decides whether a binding is ours and never fail on the
-rest; `read_binding` reads all of it and raises `Invalid` with the path of the field
-that cannot be used, so that the one binding can be told and the others go on.
+`key_of` and `BindingHead` read what decides whether a binding is ours, and never fail on the rest.
+`read_binding` reads all of it and raises `Invalid` with the path of the bad field, so that this binding is
+reported and the others go on.
 """
 
 from collections.abc import Mapping
@@ -32,12 +32,12 @@ from karpool.model.kubernetes.meta import Condition, Int32, Int64, Labels, Objec
 from karpool.model.requirements import NodeSelector
 from karpool.model.taints import Toleration
 
-# What one binding may list; far above any fleet, and below what would stall a scheduler.
+# Limits of one binding; far above any fleet, and below what would stall a scheduler.
 ENTRIES_MAX = 10_000
 
 
 class BindingKey(NamedTuple):
-    """Which binding. Names of the two kinds may be equal, hence the kind."""
+    """Identifies a binding. Both kinds may have the same name, hence the kind."""
 
     kind: str
     namespace: str
@@ -56,7 +56,7 @@ class BindingKey(NamedTuple):
 
 
 def binding_key(namespace: str, name: str) -> BindingKey:
-    """One without a namespace is a ClusterResourceBinding."""
+    """Return the key; a binding without a namespace is a ClusterResourceBinding."""
     return BindingKey(RESOURCE_BINDING if namespace else CLUSTER_RESOURCE_BINDING, namespace, name)
 
 
@@ -73,7 +73,7 @@ class TargetCluster(NamedTuple):
     components: tuple[TargetComponent, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written: no `replicas` when there are none."""
+        """Return the JSON form, without `replicas` if there are none."""
         entry: dict[str, Any] = {"name": self.name}
         if self.replicas:
             entry["replicas"] = self.replicas
@@ -95,7 +95,7 @@ class WorkloadTemplate:
 
 @dataclass(frozen=True, slots=True)
 class AggregatedStatus:
-    """What a member reports of the workload: `status` is whatever its kind has there."""
+    """The status of the workload in a member cluster: `status` has the form of its kind."""
 
     cluster: str
     applied: bool = False
@@ -141,11 +141,11 @@ class Binding:
 
     @property
     def applied_placement(self) -> str | None:
-        """The JSON of the placement that the present result follows from."""
+        """The JSON of the placement that led to the current result."""
         return self.annotations.get(APPLIED_PLACEMENT)
 
     def assigned(self) -> dict[str, int]:
-        """Replicas by cluster; the first entry of a name counts."""
+        """Return replicas by cluster; the first entry of a name counts."""
         result: dict[str, int] = {}
         for target in self.targets:
             result.setdefault(target.name, target.replicas)
@@ -154,13 +154,13 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class BindingHead:
-    """What decides whether a binding is ours to schedule, readable whatever else is wrong."""
+    """The fields that decide whether a binding is ours to schedule, readable even if others are wrong."""
 
     key: BindingKey
     scheduler_name: str
     is_suspended: bool
     is_deleting: bool
-    is_carrier: bool  # only carries dependencies; has no policy
+    is_carrier: bool  # only has dependencies, no policy
     generation: int
     priority: int
 
@@ -286,7 +286,7 @@ class _Binding(Wire, frozen=True):
 
 
 def read_binding(raw: Mapping[str, Any]) -> Binding:
-    """Raises Invalid naming the field."""
+    """Read a binding. Raises Invalid, which names the field."""
     wire = decode(raw, _Binding)
     meta, spec, status = wire.metadata, wire.spec, wire.status or _Status()
     _check(spec)
@@ -345,12 +345,12 @@ def _check(spec: _Spec) -> None:
             raise Invalid(path, replicas, "must not be negative")
 
 
-# Thousands of bindings come from a few policies and templates: equal ones are read once and kept once.
+# Thousands of bindings come from a few policies and templates: equal parts are parsed and stored once.
 _SHARED_MAX = 4096
 
 
 def _placement(raw: Mapping[str, Any] | None) -> tuple[KarmadaPlacement, Mapping[str, Any]]:
-    """What is read, and what it was read from."""
+    """Return the parsed placement and its source."""
     try:
         return _shared_placement(msgspec.json.encode(raw or {}))
     except Invalid as error:

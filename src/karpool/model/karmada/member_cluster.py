@@ -1,7 +1,7 @@
-"""A member cluster as a scheduler sees it: what it is, what it serves, what it has.
+"""A member cluster as a scheduler sees it: its identity, its APIs, its resources.
 
-`read_cluster` never refuses a cluster: one that vanished from sight would lose its
-replicas. What cannot be read is left out, counts as nothing, and is named in `problems`.
+`read_cluster` never refuses a cluster, because a missing cluster would lose its replicas. An unreadable part
+is left out, counts as nothing, and is listed in `problems`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from karpool.model.taints import HARD_EFFECTS, Taint
 
 T = TypeVar("T")
 
-# Our own: what one unit of capacity costs here, in any unit that all clusters share.
+# Our own label: the cost of one unit of capacity, in any unit that all clusters share.
 PRICE = "karpool.dev/price"
 
 
@@ -54,7 +54,7 @@ class _Spec(Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NodeGrade:
-    """So many nodes with at least so much free."""
+    """The number of nodes with at least this much free."""
 
     grade: int
     floor: Mapping[str, int]
@@ -63,9 +63,9 @@ class NodeGrade:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ResourceSummary:
-    """`status.resourceSummary`: `allocated` is bound to nodes, `allocating` waits for one.
+    """`status.resourceSummary`: `allocated` is bound to nodes, `allocating` is pending.
 
-    Immutable, and compared by identity, as the cluster.
+    Immutable, and compared by identity, like the cluster.
     """
 
     allocatable: Mapping[str, int] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class ResourceSummary:
     allocating: Mapping[str, int] = field(default_factory=dict)
     has_modelings: bool = False  # the member reports nodes by grade
     grades: tuple[NodeGrade, ...] | None = None  # ascending; None: the cluster has no models
-    _free: Mapping[str, int] = field(init=False)  # every decision asks for it
+    _free: Mapping[str, int] = field(init=False)  # cached, because every decision reads it
 
     def __post_init__(self) -> None:
         names = {*self.allocatable, *self.allocated, *self.allocating}
@@ -144,7 +144,7 @@ def read_cluster(raw: Mapping[str, Any]) -> MemberCluster:
 
 
 class _Reading:
-    """Parts of one object, each read on its own."""
+    """Reads the parts of one object, each on its own."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw
@@ -172,7 +172,7 @@ class _Reading:
 
 
 def _converted(field: object, into: type[T]) -> T:
-    """Where the value as a whole is wrong, its path is empty."""
+    """Return the converted value. Raises Invalid, with an empty path if the whole value is wrong."""
     try:
         return decode(field, into)
     except Invalid as error:

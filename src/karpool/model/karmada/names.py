@@ -3,7 +3,7 @@
 POLICY_ID = "propagationpolicy.karmada.io/permanent-id"
 CLUSTER_POLICY_ID = "clusterpropagationpolicy.karmada.io/permanent-id"
 MANAGED_BY = "binding.karmada.io/managed-by"
-# A binding without any of these only carries dependencies; nobody schedules it.
+# A binding without any of these only has dependencies and is not scheduled.
 SCHEDULED_LABELS = (POLICY_ID, CLUSTER_POLICY_ID, MANAGED_BY)
 
 APPLIED_PLACEMENT = "policy.karmada.io/applied-placement"
@@ -18,5 +18,5 @@ CLUSTER_RESOURCE_BINDING = "ClusterResourceBinding"
 
 
 def binding_name(kind: str, name: str) -> str:
-    """What the binding of a template is called."""
+    """Return the name of the binding of a template."""
     return f"{name.replace(':', '.')}-{kind}".lower()

@@ -1,8 +1,7 @@
-"""Placements: where a policy allows a workload to go, and how it is divided.
+"""Placements: where a policy allows a workload to run, and how its replicas are divided.
 
-`read_placement` checks what Karmada's webhook would have, so that a placement which
-came past it is refused with the field that is wrong instead of doing something
-nobody asked for. Matchers are compiled once per distinct placement.
+`read_placement` checks what Karmada's webhook checks, so that a placement that bypassed it is refused with
+the bad field. Matchers are compiled once per distinct placement.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ class ReplicaStrategy(StrEnum):
     STATIC = "StaticWeight"
     DYNAMIC = "DynamicWeight"
     AGGREGATED = "Aggregated"
-    UNSUPPORTED = "Unsupported"  # whatever else somebody writes
+    UNSUPPORTED = "Unsupported"  # any other value
 
     @classmethod
     def _missing_(cls, value: object) -> "ReplicaStrategy":
@@ -32,7 +31,7 @@ class ReplicaStrategy(StrEnum):
 
 
 _BY_ROOM = (ReplicaStrategy.DYNAMIC, ReplicaStrategy.AGGREGATED)
-# Entries that lists of a placement may have; far above anything a person writes.
+# Limits of the lists of a placement; far above what a person writes.
 ENTRIES_MAX = 10_000
 WEIGHT_MAX = 2**31 - 1
 TIER_NONE = 1000  # the tier of a cluster that no affinity of the group matches
@@ -89,7 +88,7 @@ class AffinityGroup:
     overflow: tuple[Matcher, ...] = ()
 
     def tier(self, cluster: AffinitySubject) -> int:
-        """0 for the group itself, then one for each overflow, in order."""
+        """Return 0 for the group itself, then one for each overflow, in order."""
         if self.matches(cluster):
             return 0
         for index, matches in enumerate(self.overflow):
@@ -140,12 +139,12 @@ class KarmadaPlacement:
         return by_cluster is not None and by_cluster.min_groups == by_cluster.max_groups == 1
 
     def start_group(self, observing: str) -> int:
-        """Where to go on: at the group of the last success, if it is still there."""
+        """Return where to continue: at the group of the last success, if it still exists."""
         return next((i for i, group in enumerate(self.groups) if observing and group.name == observing), 0)
 
 
 def read_placement(raw: Mapping[str, Any] | None) -> KarmadaPlacement:
-    """Raises Invalid with the path inside the placement. Equal placements are compiled once."""
+    """Read a placement. Raises Invalid with the path inside it. Equal placements are compiled once."""
     try:
         text = msgspec.json.encode(raw or {}, order="deterministic")
     except (TypeError, RecursionError, OverflowError):
@@ -209,7 +208,7 @@ def _weights(preference: _WeightPreference | None) -> tuple[WeightRule, ...] | N
 
 
 def _ignores_spread(scheduling: _ReplicaScheduling | None) -> bool:
-    """A preference that is there and empty is divided statically, and yet heeds the constraints."""
+    """Whether spread constraints are ignored; an empty preference divides statically and still obeys them."""
     if _strategy(scheduling) is not ReplicaStrategy.STATIC or scheduling is None:
         return False
     preference = scheduling.weight_preference

@@ -1,8 +1,7 @@
-"""What one replica asks for, as bindings and estimator requests say it.
+"""What one replica requests, in bindings and estimator requests.
 
-Requests and constraints are compiled once, into a `PodShape`; text that cannot be
-understood raises `Invalid` naming the field. What was written is kept beside it,
-to be sent on as it was.
+Requests and constraints are compiled once, into a `PodShape`; unreadable text raises `Invalid`, which names
+the field. The original is kept beside it, to be sent on unchanged.
 """
 
 from collections.abc import Mapping
@@ -28,7 +27,7 @@ class ReplicaNodeClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRequirements:
-    """What one replica asks for; of components too, which have no namespace of their own."""
+    """What one replica requests; also for components, which have no namespace of their own."""
 
     shape: PodShape = NO_SHAPE
     namespace: str = ""
@@ -56,10 +55,10 @@ def requirements(
     namespace: str = "",
     priority_class_name: str = "",
 ) -> ReplicaRequirements:
-    """Compile what one replica asks for; raises Invalid naming the resource."""
+    """Compile what one replica requests; raises Invalid, which names the resource."""
     request = resource_request or {}
     try:
-        # All of it is parsed, also what no node counts: a typo there is an error, as upstream.
+        # Everything is parsed, even resources that nodes do not count: a typo is an error, as upstream.
         amounts = resources.parse_all(request)
     except Invalid as error:
         raise error.at("resourceRequest") from None

@@ -1,8 +1,8 @@
 """How many nodes of a pool may be disrupted at once: Karpenter's disruption budgets.
 
-A budget with a schedule counts from each hit for its duration, in UTC. The smallest
-that is active and speaks of the reason decides. A budget that cannot be read allows nothing, and
-closes the pool for every reason, as upstream; one that is not active is not read further.
+A budget with a schedule is active from each start for its duration, in UTC. The smallest active budget for
+the reason decides. A budget that cannot be read allows nothing, and blocks the pool for every reason, as
+upstream; an inactive budget is not read further.
 """
 
 import re
@@ -16,31 +16,31 @@ from karpool.model.karpenter.objects import Budget, Disruption
 
 UNBOUNDED = 2**31 - 1
 DEFAULT_BUDGETS = (Budget(nodes="10%"),)
-# More than 100 % passes no admission, and counts as it says where it got in some other way.
+# Admission refuses more than 100 %; if such a value exists, it is used as written.
 _NODES = re.compile(r"(?P<number>[+-]?[0-9]{1,18})(?P<percent>%?)\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetGrant:
-    """What budgets say together. `allowed` is of those that speak of the reason, unreadable ones as 0."""
+    """The combined result of budgets. `allowed` is for the reason; unreadable budgets count as 0."""
 
     allowed: int
-    deciding: Budget | None = None  # None: no budget speaks of the reason
+    deciding: Budget | None = None  # None: no budget applies to the reason
     problem: Invalid | None = None
 
     @property
     def effective(self) -> int:
-        """What counts: nothing while one of them cannot be read, whatever its reasons."""
+        """The effective number: 0 if any budget cannot be read, whatever its reasons."""
         return 0 if self.problem is not None else self.allowed
 
 
 def budgets_of(disruption: Disruption) -> Sequence[Budget]:
-    """An explicit empty list is no bound at all; none is the default."""
+    """Return the budgets; an explicit empty list is no limit, a missing list is the default."""
     return DEFAULT_BUDGETS if disruption.budgets is None else disruption.budgets
 
 
 def grant_of(budgets: Sequence[Budget], nodes: int, reason: str, now: float) -> BudgetGrant:
-    """Of so many nodes; UNBOUNDED when no budget speaks of the reason."""
+    """Return what the budgets allow of this many nodes; UNBOUNDED if none applies to the reason."""
     allowed, deciding, problem = UNBOUNDED, None, None
     for budget in budgets:
         try:
@@ -57,7 +57,7 @@ def allowed_disruptions(budgets: Sequence[Budget], nodes: int, reason: str, now:
 
 
 def allowed_by(budget: Budget, nodes: int, now: float) -> int:
-    """What one budget allows, whatever the reason. Raises Invalid."""
+    """Return what one budget allows, for any reason. Raises Invalid."""
     if not is_active(budget, now):
         return UNBOUNDED
     match = _NODES.match(budget.nodes)
@@ -68,7 +68,7 @@ def allowed_by(budget: Budget, nodes: int, now: float) -> int:
 
 
 def is_active(budget: Budget, now: float) -> bool:
-    """Raises Invalid. A schedule without a duration lasts no time at all."""
+    """Whether it is active; a schedule without a duration never is. Raises Invalid."""
     if budget.schedule is None and budget.duration is None:
         return True
     try:

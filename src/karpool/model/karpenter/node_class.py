@@ -1,8 +1,8 @@
-"""What a cloud's node class says about where its nodes can be. One definition for all clouds.
+"""Where the node class of a cloud lets its nodes run. One definition for all clouds.
 
-EC2NodeClass and the NodeClass of EKS Auto Mode name subnets with their zones in the status. A GCENodeClass
+EC2NodeClass and the NodeClass of EKS Auto Mode list subnets with their zones in the status. A GCENodeClass
 names a subnetwork, whose path has its region. An AKSNodeClass names a subnet; only the resource group that
-AKS itself makes for a cluster has the region in its name. A class without zones narrows nothing.
+AKS creates for a cluster has the region in its name. A class without zones restricts nothing.
 """
 
 import re
@@ -38,13 +38,13 @@ class NodeClass(WireObject, frozen=True):
 
     @property
     def zones(self) -> frozenset[str]:
-        """Where it has subnets; empty when it does not say."""
+        """The zones of its subnets; empty if it does not say."""
         subnets = (self.status.subnets if self.status is not None else None) or ()
         return frozenset(subnet.zone for subnet in subnets if subnet.zone)
 
     @property
     def region(self) -> str:
-        """What its subnet is in, where the name of the subnet says so; else empty. Zones say it as well."""
+        """The region in the name of its subnet; else empty. Zones also name it."""
         if self.spec is None:
             return ""
         network = self.spec.network_config

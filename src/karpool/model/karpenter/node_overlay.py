@@ -1,10 +1,10 @@
 """Karpenter's NodeOverlays: other prices and more extended resources for some instance types of pools.
 
-They are looked at from the largest weight to the smallest, of equal weights the name that comes later
-first. The price of an offering is what the first that matches it says. Extended resources are joined; of one
-resource the first counts. An overlay that says something about what one of the same weight has spoken of
-contradicts it, and counts nowhere. Karpenter says so in a condition and goes on; here the pools
-that it is about are closed besides, since nobody can tell which of the two was meant.
+They are read from the largest weight to the smallest; of equal weights, the later name comes first. The first
+matching overlay sets the price of an offering. Extended resources are merged; the first overlay wins for each
+resource. An overlay that sets the same thing as another of the same weight conflicts with it and is ignored.
+Karpenter reports this in a condition and continues; here the affected pools are closed as well, because it is
+unclear which of the two was meant.
 """
 
 import re
@@ -27,7 +27,7 @@ _PRICE = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?\Z")
 _ADJUSTMENT = re.compile(r"(?P<sign>[+-])(?P<amount>[0-9]{0,12}\.?[0-9]{1,12})(?P<percent>%?)\Z")
 _WEIGHTS = range(1, 10_001)
 _REQUIREMENTS_MAX = 100
-# An overlay adds to what the machine itself has; that part is the provider's.
+# An overlay only adds to the machine; the machine's own resources belong to the provider.
 _OF_THE_MACHINE = ("cpu", "memory", "ephemeral-storage", "pods")
 
 
@@ -45,14 +45,14 @@ class NodeOverlay(WireObject, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """`amount` instead of the price, or added to it, or a share of it added to it."""
+    """`amount` replaces the price, or is added to it, or is added as a share of it."""
 
     amount: float
     is_added: bool = False
     is_share: bool = False
 
     def of(self, price: float | None) -> float | None:
-        """What is added to a price that is not known stays unknown."""
+        """Return the changed price; an addition to an unknown price stays unknown."""
         if not self.is_added:
             return self.amount
         if price is None:
@@ -69,7 +69,7 @@ class CompiledOverlay:
     capacity: Resources = field(default_factory=dict)
 
     def offerings(self, pool: str, pool_labels: Labels, candidate: InstanceType) -> Iterator[Offering]:
-        """Those of a type in a pool that it is about; none: it is not about the type."""
+        """Yield the offerings of a type in a pool that it applies to, if any."""
         for key, values in self.requirements.items():
             fixed = {NODEPOOL: pool, INSTANCE_TYPE: candidate.name}.get(key, pool_labels.get(key))
             offered = candidate.requirements.get(key)
@@ -87,7 +87,7 @@ class CompiledOverlay:
 
 
 def overlay_of(overlay: NodeOverlay) -> CompiledOverlay:
-    """Raises Invalid naming the field."""
+    """Compile an overlay. Raises Invalid, which names the field."""
     spec = overlay.spec
     if spec.price is not None and spec.price_adjustment is not None:
         raise Invalid("spec.priceAdjustment", spec.price_adjustment, "contradicts spec.price; keep one")
@@ -103,7 +103,7 @@ def overlay_of(overlay: NodeOverlay) -> CompiledOverlay:
 
 
 def requirements_of(spec: NodeOverlaySpec) -> Requirements:
-    """Raises Invalid."""
+    """Return its requirements. Raises Invalid."""
     entries = spec.requirements or ()
     if len(entries) > _REQUIREMENTS_MAX:
         raise Invalid("spec.requirements", len(entries), f"must not be more than {_REQUIREMENTS_MAX}")
@@ -149,7 +149,7 @@ def _capacity(quantities: QuantityMap) -> Resources:
 
 
 def _requirements_if_readable(spec: NodeOverlaySpec) -> Requirements:
-    """Without any it may be about every type."""
+    """Return its requirements; if they cannot be read, it may apply to every type."""
     try:
         return requirements_of(spec)
     except Invalid:
@@ -158,7 +158,7 @@ def _requirements_if_readable(spec: NodeOverlaySpec) -> Requirements:
 
 @dataclass(frozen=True)
 class OverlaidTypes:
-    """What overlays come to. `closed`: pools of which cannot be told what their types cost, and why."""
+    """The effect of all overlays. `closed` are pools whose prices are unclear, and why."""
 
     prices: Mapping[tuple[str, str], Mapping[tuple[str, str], PriceChange]]  # pool, type; zone, capacity type
     capacity: Mapping[tuple[str, str], Resources]
@@ -186,7 +186,7 @@ class OverlaidTypes:
 def evaluated(
     overlays: Iterable[CompiledOverlay], pools: Mapping[str, Labels], types: Iterable[InstanceType]
 ) -> OverlaidTypes:
-    """Of all pools together: an overlay that contradicts another in one of them counts in none."""
+    """Evaluate overlays over all pools: an overlay with a conflict in one pool is ignored in all."""
     evaluation, closed, instance_types = _Evaluation(), dict[str, str](), list(types)
     by_name = sorted(overlays, key=lambda overlay: overlay.name, reverse=True)
     for overlay in sorted(by_name, key=lambda overlay: -overlay.weight):
@@ -219,11 +219,11 @@ class _Evaluation:
     def __init__(self) -> None:
         self.prices: dict[_Key, dict[tuple[str, str], PriceChange]] = {}
         self.capacity: dict[_Key, Resources] = {}
-        self._priced_by: dict[tuple[str, str, str, str], CompiledOverlay] = {}  # the last that said so
+        self._priced_by: dict[tuple[str, str, str, str], CompiledOverlay] = {}  # the last overlay that set it
         self._sized_by: dict[_Key, CompiledOverlay] = {}
 
     def rivals(self, overlay: CompiledOverlay, key: _Key, offerings: Iterable[Offering]) -> Iterator[str]:
-        """Overlays of the same weight that have said what this one says."""
+        """Yield the overlays of the same weight that set the same thing."""
         for offering in offerings if overlay.price is not None else ():
             before = self._priced_by.get((*key, offering.zone, offering.capacity_type))
             if before is not None and before.weight == overlay.weight:
@@ -249,15 +249,15 @@ _ANY: Requirements = {}
 
 
 class NodeOverlays:
-    """All overlays of a cluster, kept current. `version` rises with every change."""
+    """All overlays of a cluster, kept current. `version` increases with every change."""
 
     def __init__(self) -> None:
         self.version = 0
-        self.problems: dict[str, str] = {}  # overlays that cannot be understood, and why
+        self.problems: dict[str, str] = {}  # overlays that cannot be read, and why
         self._overlays: dict[str, CompiledOverlay] = {}
-        self._broken: dict[str, CompiledOverlay] = {}  # of them: what they are about, as far as it is known
+        self._broken: dict[str, CompiledOverlay] = {}  # the unreadable ones, with the scope that is known
         self._pools: dict[str, Labels] = {}
-        # By the types of a region; with them, since an id alone may be used again.
+        # By the identity of the types, which are kept, since an id may be reused.
         self._latest: dict[int, tuple[object, tuple[int, int], OverlaidTypes]] = {}
 
     def __bool__(self) -> bool:
@@ -282,7 +282,7 @@ class NodeOverlays:
             kept.pop(name, None)
 
     def see_pool(self, name: str, labels: Labels | None) -> None:
-        """The labels of a pool's template; None: it is gone."""
+        """Set the labels of a pool's template; None: the pool is deleted."""
         if self._pools.get(name) != labels:
             self.version += 1
             if labels is None:
@@ -291,7 +291,7 @@ class NodeOverlays:
                 self._pools[name] = labels
 
     def types(self, instance_types: Mapping[str, InstanceType], version: int) -> OverlaidTypes:
-        """With the types of a catalogue of this version."""
+        """Return the overlays evaluated for the types of a catalogue of this version."""
         key = self.version, version
         latest = self._latest.get(id(instance_types))
         if latest is None or latest[0] is not instance_types or latest[1] != key:
@@ -301,7 +301,7 @@ class NodeOverlays:
         return latest[2]
 
     def _touched(self, instance_types: Mapping[str, InstanceType]) -> dict[str, str]:
-        """Pools that an overlay which cannot be understood is about."""
+        """Return the pools that an unreadable overlay may apply to, and why."""
         return {
             pool: f"NodeOverlay {name} cannot be understood: {self.problems[name]}"
             for name, overlay in self._broken.items()

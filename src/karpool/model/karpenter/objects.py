@@ -1,8 +1,7 @@
 """Karpenter's NodePool and NodeClaim (karpenter.sh/v1), and what a pool means for placement.
 
-`pool_of` checks what Karpenter's schema and its runtime validation check; a pool
-that Karpenter would refuse raises Invalid with the path of the field. Disruption
-settings are kept as written, for those who act on them.
+`pool_of` checks what Karpenter's schema and its runtime validation check; a pool that Karpenter would refuse
+raises Invalid with the path of the field. Disruption settings are kept as written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +57,7 @@ UNREGISTERED = Taint(key="karpenter.sh/unregistered", effect=NO_EXECUTE)
 
 
 def capacity_type_named(word: str) -> str:
-    """The value of the label for OnDemand, ON_DEMAND, Spot and so on; a word that nobody knows stays."""
+    """Return the label value for OnDemand, ON_DEMAND, Spot and so on; an unknown word is unchanged."""
     return _CAPACITY_TYPES.get(word.lower().replace("_", "").replace("-", ""), word)
 
 
@@ -75,7 +74,7 @@ class NodeClassRef(Wire, frozen=True):
 
     @property
     def label(self) -> str:
-        """The label under which nodes carry the name of their node class."""
+        """The label with the name of the node class on nodes."""
         return f"{self.group}/{self.kind.lower()}"
 
 
@@ -111,7 +110,7 @@ class Disruption(Wire, frozen=True):
     consolidation_policy: str = "WhenEmptyOrUnderutilized"
     consolidate_after: str = "0s"
     budgets: list[Budget] | None = None
-    # Of the original proposal of Balanced; schemas of Karpenter do not have it. Whatever was written.
+    # From the original proposal of Balanced; Karpenter's schemas lack it. Kept as written.
     consolidation_threshold: Any = None
 
 
@@ -164,7 +163,7 @@ class NodeClaim(WireObject, frozen=True):
 
     @property
     def pool_name(self) -> str:
-        """Empty for a claim that no pool owns."""
+        """The pool of the claim; empty if it has none."""
         return self.labels.get(NODEPOOL, "")
 
     @property
@@ -185,7 +184,7 @@ class NodeClaim(WireObject, frozen=True):
 
     @property
     def is_deleting(self) -> bool:
-        """Nothing new will be placed on its node."""
+        """Whether no new pod will be placed on its node."""
         return self.metadata.deletion_timestamp is not None or self.is_true("InstanceTerminating")
 
     def is_true(self, kind: str) -> bool:
@@ -198,7 +197,7 @@ class NodeClaim(WireObject, frozen=True):
 
 
 def requested(spec: NodeClaimSpec) -> Resources:
-    """What the pods planned for a claim and its daemons ask for. Raises Invalid."""
+    """Return what the planned pods of a claim and its daemons request. Raises Invalid."""
     try:
         return resources.parse(spec.resources.requests if spec.resources else None)
     except Invalid as error:
@@ -211,7 +210,7 @@ NO_NODE_CLASS = NodeClassRef()
 
 @dataclass(frozen=True, slots=True)
 class CompiledPool:
-    """A NodePool, checked and compiled. `requirements` says what labels a new node of it may have."""
+    """A NodePool, checked and compiled. `requirements` are the labels that a new node may have."""
 
     name: str
     weight: int = 0
@@ -231,7 +230,7 @@ class CompiledPool:
 
     @property
     def is_usable(self) -> bool:
-        """Whether Karpenter creates nodes of it for pending pods."""
+        """Whether Karpenter creates its nodes for pending pods."""
         return self.ready and not self.deleting and not self.is_static
 
 
@@ -244,7 +243,7 @@ _EFFECTS = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
 
 
 def pool_of(pool: NodePool) -> CompiledPool:
-    """Raises Invalid naming the field."""
+    """Compile a pool. Raises Invalid, which names the field."""
     spec, template, meta = pool.spec, pool.spec.template.spec, pool.spec.template.metadata
     ready = condition(pool.status.conditions, "Ready") if pool.status else None
     labels = _labels((meta.labels if meta else None) or NO_LABELS)
@@ -283,7 +282,7 @@ def _own_labels(name: str, node_class: NodeClassRef) -> dict[str, str]:
 
 
 def requirements_of(entries: Sequence[NodeRequirement], path: str) -> dict[str, ValueSet]:
-    """The requirements of a pool or a claim: aliases rewritten, repeated keys intersected."""
+    """Return the requirements of a pool or a claim: aliases rewritten, repeated keys intersected."""
     if len(entries) > _REQUIREMENTS_MAX:
         raise Invalid(path, len(entries), f"must not have more than {_REQUIREMENTS_MAX} entries")
     result: dict[str, ValueSet] = {}
@@ -312,7 +311,7 @@ def _values(entry: NodeRequirement) -> ValueSet:
     if least is not None and not 1 <= least <= _MIN_VALUES_MAX:
         raise Invalid("minValues", least, f"must be from 1 to {_MIN_VALUES_MAX}")
     if entry.operator in ("Exists", "DoesNotExist") or (entry.operator == "NotIn" and not values):
-        # Karpenter reads no values here, and an empty NotIn excludes nothing.
+        # Karpenter ignores values here, and an empty NotIn excludes nothing.
         return ValueSet(complement=entry.operator != "DoesNotExist", min_values=least)
     if entry.operator == "In" and values and least is not None and len(values) < least:
         raise Invalid("minValues", least, f"is more than the {len(values)} values that are listed")
@@ -320,7 +319,7 @@ def _values(entry: NodeRequirement) -> ValueSet:
 
 
 def _refuse_reserved(key: str, path: str) -> None:
-    """Karpenter sets these labels itself; a pool may not."""
+    """Refuse labels that Karpenter sets itself."""
     prefix = key.partition("/")[0]
     if key in (NODEPOOL, HOSTNAME) or (prefix.endswith("karpenter.sh") and key != CAPACITY_TYPE):
         raise Invalid(path, key, "is a label that Karpenter sets itself; remove it from the pool")

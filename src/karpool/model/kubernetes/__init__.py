@@ -1,1 +1,1 @@
-"""Nodes, pods, volumes, workloads. Start with `pod_shape`: what a pod asks for."""
+"""Nodes, pods, volumes, workloads. Start with `pod_shape`: what a pod requests."""

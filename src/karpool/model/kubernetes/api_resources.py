@@ -1,8 +1,8 @@
-"""Which resources there are, and the paths they live at.
+"""API resources and their paths.
 
-A `ApiResource` is what a request needs to know about a kind; the server's own,
-richer description is `karpool_fleet.apiserver.objects.types.ResourceType`. Paths are built only
-here, and a name that would change the path's meaning is refused.
+An `ApiResource` is what a request needs to know about a kind; the server's own, richer description is
+`karpool_fleet.apiserver.objects.types.ResourceType`. Paths are built only here, and a name that would change
+the meaning of the path is refused.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class ObjectKey(NamedTuple):
-    """Which object of a kind; `namespace` is empty for cluster-scoped kinds."""
+    """Identifies an object of a kind; `namespace` is empty for cluster-scoped kinds."""
 
     namespace: str
     name: str
@@ -36,11 +36,11 @@ class ApiResource:
 
     @property
     def root(self) -> str:
-        """Where the server tells which kinds it has in this group and version."""
+        """The discovery path of this group and version."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def collection(self, namespace: str | None = None) -> str:
-        """The path of the list; without a namespace, that of all namespaces."""
+        """Return the path of the list; without a namespace, that of all namespaces."""
         if namespace is None:
             return f"{self.root}/{self.plural}"
         if not self.namespaced:
@@ -56,7 +56,7 @@ class ApiResource:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """Which objects of a kind: all, those of one namespace, or those that selectors choose."""
+    """Selects objects of a kind: all, those of one namespace, or by selectors."""
 
     namespace: str | None = None
     label_selector: str = ""
@@ -71,7 +71,7 @@ ALL = ListOptions()
 
 
 def _segment(resource: ApiResource, field: str, value: str) -> str:
-    # What the API server itself calls a valid path segment, less characters that end a path.
+    # The API server's rule for a path segment, without characters that end a path.
     if not value or value in (".", "..") or any(c in "/%?#" or not c.isprintable() for c in value):
         raise ValueError(f"{resource}: {field} {value!r} cannot be part of a path")
     return value

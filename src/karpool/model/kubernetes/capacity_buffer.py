@@ -1,8 +1,8 @@
-"""CapacityBuffers: room that an autoscaler keeps free, as if so many more pods were there.
+"""CapacityBuffers: room that an autoscaler keeps free for virtual pods.
 
-v1alpha1 and v1beta1 say the same. How many pods follows cluster-autoscaler, and Karpenter after it: the
-larger of `replicas` and `percentage` of a workload, at most what `limits` hold; `limits` alone where there
-is neither.
+v1alpha1 and v1beta1 have the same content. The number of pods follows cluster-autoscaler and Karpenter: the
+larger of `replicas` and `percentage` of a workload, at most what `limits` hold; `limits` alone if there is
+neither.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from karpool.model.kubernetes.pod import QuantityMap
 
 ACTIVE_CAPACITY = "buffer.x-k8s.io/active-capacity"  # also where no strategy is named
 READY_FOR_PROVISIONING = "ReadyForProvisioning"
-# Of one buffer. More are no buffer but a mistake, and take the time of whoever plans.
+# Per buffer. A larger number is a mistake, and would slow down planning.
 PODS_MAX = 5000
 
 
@@ -38,7 +38,7 @@ class CapacityBufferSpec(Wire, frozen=True):
 
 
 class CapacityBufferStatus(Wire, frozen=True):
-    """What its controller has worked out; the template may be one that it made of a workload."""
+    """The result of its controller; it may have created the template from a workload."""
 
     replicas: Int32 | None = None
     pod_template_ref: TemplateReference | None = None
@@ -51,18 +51,18 @@ class CapacityBuffer(WireObject, frozen=True):
 
     @property
     def keeps_room(self) -> bool:
-        """Whether it stands for pods; other strategies keep something else ready."""
+        """Whether it stands for pods; other strategies reserve something else."""
         return self.spec.provisioning_strategy in (None, "", ACTIVE_CAPACITY)
 
     @property
     def is_refused(self) -> bool:
-        """Whether its controller has said that it keeps no room for it as it is."""
+        """Whether its controller has said that it reserves no room for it."""
         ready = condition(self.status.conditions, READY_FOR_PROVISIONING)
         return ready is not None and ready.status == "False"
 
 
 def check_buffer(buffer: CapacityBuffer) -> None:
-    """Raises Invalid for one that contradicts itself."""
+    """Raise Invalid if the buffer contradicts itself."""
     spec = buffer.spec
     if (spec.pod_template_ref is None) == (spec.scalable_ref is None):
         have = "both" if spec.scalable_ref is not None else "neither"
@@ -77,7 +77,7 @@ def check_buffer(buffer: CapacityBuffer) -> None:
 
 
 def buffer_pods(buffer: CapacityBuffer, requests: Mapping[str, int], scale: int) -> int:
-    """How many pods it stands for; `scale`: replicas of the workload that it names. Raises Invalid."""
+    """Return how many pods it stands for; `scale` is the replicas of its workload. Raises Invalid."""
     check_buffer(buffer)
     spec, sizes = buffer.spec, list[int]()
     if spec.replicas is not None:
@@ -91,7 +91,7 @@ def buffer_pods(buffer: CapacityBuffer, requests: Mapping[str, int], scale: int)
     bounds = [max(0, units) // requests[name] for name, units in limits.items() if requests.get(name, 0) > 0]
     replicas = min([max(sizes), *bounds]) if sizes else min(bounds, default=0)
     if buffer.status.replicas is not None:
-        replicas = max(replicas, buffer.status.replicas)  # what its controller has worked out
+        replicas = max(replicas, buffer.status.replicas)  # computed by its controller
     if replicas > PODS_MAX:
         raise Invalid("spec.replicas", replicas, f"must not come to more than {PODS_MAX} pods")
     return replicas

@@ -1,8 +1,8 @@
-"""What pods a workload of any kind would create: one component per pod template.
+"""The pods that a workload of any kind would create: one component per pod template.
 
-Kinds with one template are read by `workload`. Kinds with several are in a table here: where their
-templates are, and how many pods each gives. Flink and Spark name amounts instead of templates; their pods
-are put together as their operators do it. Any other kind is read by paths that somebody gives.
+Kinds with one template are read by `workload`. Kinds with several are in a table here, with the paths of
+their templates and replicas. Flink and Spark have amounts instead of templates; their pods are built as their
+operators do. Any other kind is read by paths from the user.
 """
 
 import math
@@ -18,7 +18,7 @@ Object = Mapping[str, Any]
 _LISTED = re.compile(r"(.+)\[(\*|\d{1,6})\]")  # all entries of a list, or one
 _CONTAINERS = {"Pod": "spec.containers", "CronJob": "spec.jobTemplate.spec.template.spec.containers"}
 _FLINK_MAIN = "flink-main-container"  # the other containers of a pod template are sidecars
-_COMPONENTS_MAX = 64  # of one workload; a set is packed pod by pod, and no kind has nearly as many
+_COMPONENTS_MAX = 64  # per workload; a set is packed pod by pod, and no kind has nearly as many
 
 
 class WorkloadComponent(NamedTuple):
@@ -28,12 +28,14 @@ class WorkloadComponent(NamedTuple):
 
 
 class TemplatePath(NamedTuple):
-    """Where pod templates are: `spec.groups[*].template` for a list, `spec.roles.*.template` for a map.
-    Beside each template stands how many pods it gives."""
+    """The path of pod templates: `spec.groups[*].template` for a list, `spec.roles.*.template` for a map.
+
+    The number of pods is beside each template.
+    """
 
     path: str
-    default: int = 1  # where `replicas` is not set
-    name: str = ""  # otherwise it is called as the list or the map calls it
+    default: int = 1  # if `replicas` is not set
+    name: str = ""  # otherwise the name in the list or map is used
     replicas: str = "replicas"  # empty: always `default`
 
 
@@ -41,7 +43,7 @@ _Reader = Callable[[Object], list[WorkloadComponent]]
 
 
 def components_of(obj: Any, paths: Sequence[TemplatePath] = ()) -> list[WorkloadComponent]:
-    """Raises Invalid naming the field. `paths` come before what is known of the kind."""
+    """Return the components of a workload; `paths` override the known ones. Raises Invalid with the field."""
     if not isinstance(obj, dict):
         raise Invalid("", obj, "is not a Kubernetes object")
     if paths:
@@ -51,7 +53,7 @@ def components_of(obj: Any, paths: Sequence[TemplatePath] = ()) -> list[Workload
     else:
         pod, replicas = pod_template(obj)
         if not pod.spec.containers:
-            # A kind of which nothing is known may have something else there: no pod is not an empty pod.
+            # An unknown kind may have something else there: a missing pod is not an empty pod.
             path = _CONTAINERS.get(str(obj.get("kind", "")), "spec.template.spec.containers")
             raise Invalid(path, None, "is missing: there is no pod template")
         components = [WorkloadComponent(str(obj.get("kind", "")).lower(), pod, replicas)]
@@ -64,7 +66,7 @@ def components_of(obj: Any, paths: Sequence[TemplatePath] = ()) -> list[Workload
 
 
 def has_components(obj: Object) -> bool:
-    """Whether it is of a kind with several pod templates."""
+    """Whether its kind has several pod templates."""
     return _reader(obj) is not None
 
 
@@ -130,7 +132,7 @@ def _by_path(*paths: TemplatePath) -> _Reader:
 
 
 def _roles(field: str, *roles: str, names: Callable[[str], str] = str.lower, workers: int = 1) -> _Reader:
-    """Kubeflow: `spec.FIELD.ROLE`, of which some may be missing. `names` are those that Karmada gives."""
+    """Return a reader of Kubeflow roles, `spec.FIELD.ROLE`, some of them missing; `names` are Karmada's."""
 
     def read(obj: Object) -> list[WorkloadComponent]:
         specs = mapping_in(obj, "spec", field)
@@ -204,7 +206,7 @@ def _flink(obj: Object) -> list[WorkloadComponent]:
 
 
 def _task_managers(spec: Object) -> int:
-    """As many as hold the job's parallelism, with the slots that each has."""
+    """Return how many task managers hold the job's parallelism, given their slots."""
     job, settings = spec.get("job"), spec.get("flinkConfiguration")
     parallelism = job.get("parallelism") if isinstance(job, dict) else None
     slots = settings.get("taskmanager.numberOfTaskSlots") if isinstance(settings, dict) else None
@@ -216,7 +218,7 @@ def _task_managers(spec: Object) -> int:
 
 def _spark(obj: Object) -> list[WorkloadComponent]:
     spec = mapping_in(obj, "spec")
-    # What a process needs beside its heap, as Spark has it: less on the JVM alone.
+    # What a process needs beside its heap, as in Spark: less on the JVM alone.
     on_jvm = str(spec.get("type", "")).lower() in ("java", "scala")
     factor = _number(spec.get("memoryOverheadFactor"), 0.1 if on_jvm else 0.4, "spec.memoryOverheadFactor")
     components = []
@@ -254,14 +256,16 @@ def _executors(spec: Object, executor: Object) -> int:
     return instances
 
 
-# Pods that are put together
+# Built pods
 
 
 def _asking(
     obj: Object, template: dict[str, Any], amounts: Mapping[str, str], path: str, main: str = ""
 ) -> Pod:
-    """The template's pod, with these requests in the container `main`, which is added where it is missing;
-    without a name in the first one."""
+    """Return the template's pod with these requests in the container `main`, which is added if missing.
+
+    Without a name, the requests go to the first container.
+    """
     spec = template.get("spec") or {}
     held = spec.get("containers") or [] if isinstance(spec, dict) else None
     if not isinstance(held, list) or not all(isinstance(container, dict) for container in held):
@@ -276,7 +280,7 @@ def _asking(
 
 
 def _merged(*templates: Any) -> dict[str, Any]:
-    """The later ones over the earlier; lists are replaced."""
+    """Merge objects, later ones over earlier ones; lists are replaced."""
     whole: dict[str, Any] = {}
     for template in templates:
         if isinstance(template, dict):
@@ -311,7 +315,7 @@ _JVM_UNITS = {
 
 
 def _jvm_bytes(value: Any, path: str) -> int:
-    """Sizes as Java programs write them: `m` is a mebibyte here, not a thousandth."""
+    """Parse a size as Java programs write it: `m` is a mebibyte here, not a thousandth."""
     parsed = _JVM_SIZE.fullmatch(str(value).strip().lower())
     if parsed is None or parsed[2] not in _JVM_UNITS:
         raise Invalid(path, value, "must be a size like 2048m or 4g")

@@ -1,4 +1,4 @@
-"""ConfigMaps: settings, switches and records of ours."""
+"""ConfigMaps: Karpool's settings, switches and records."""
 
 from karpool.model.kubernetes.meta import WireObject
 

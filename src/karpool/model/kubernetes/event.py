@@ -1,4 +1,4 @@
-"""Events as others wrote them: what happened to which object, when, and who says so."""
+"""Events: what happened to which object, when, and the reporting component."""
 
 from karpool.model.kubernetes.meta import Int64, Wire, WireObject
 from karpool.model.kubernetes.times import moment
@@ -29,7 +29,7 @@ class KubeEvent(WireObject, frozen=True):
 
     @property
     def at(self) -> float | None:
-        """The last time it happened; None when it says no time that can be read."""
+        """The last time it happened; None if no time can be read."""
         texts = (self.last_timestamp, self.event_time, self.first_timestamp, self.metadata.creation_timestamp)
         return next((at for at in map(moment, texts) if at is not None), None)
 

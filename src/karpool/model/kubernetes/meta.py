@@ -1,8 +1,7 @@
-"""What every Kubernetes object has in common, and how ours are decoded.
+"""What all Kubernetes objects have in common, and how they are decoded.
 
-Structs are partial: fields we never read are dropped on decoding, so a decoded
-object is never written back. Go sends null for nil slices and maps, hence the
-optional collections; accessors give an empty one instead.
+Structs are partial: unused fields are dropped on decoding, so a decoded object is never written back. Go
+sends null for nil slices and maps, hence the optional collections; accessors return an empty one instead.
 """
 
 import re
@@ -18,7 +17,7 @@ Labels = Mapping[str, str]
 NO_LABELS: Labels = {}
 T = TypeVar("T")
 
-# What the API allows, so that nothing larger reaches the columns of integers.
+# The limit of the API, so that no larger value reaches the integer columns.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -78,7 +77,7 @@ class LabelSelector(Wire, frozen=True):
     match_expressions: list[SelectorRequirement] | None = None
 
     def compile(self) -> LabelMatcher:
-        """Raises Invalid naming the entry."""
+        """Compile the entry. Raises Invalid, which names the entry."""
         terms = [
             LabelRequirement(key, "In", frozenset((value,)))
             for key, value in sorted((self.match_labels or {}).items())
@@ -116,14 +115,14 @@ class WireObject(Wire, frozen=True):
 
 
 def condition(conditions: list[Condition] | None, kind: str) -> Condition | None:
-    for condition in conditions or ():  # half the price of a generator, and asked a million times
+    for condition in conditions or ():  # half the time of a generator, and called a million times
         if condition.type == kind:
             return condition
     return None
 
 
 def decode(raw: Any, into: type[T]) -> T:
-    """A decoded JSON or YAML object as a struct; raises Invalid with the path msgspec found."""
+    """Decode a JSON or YAML object into a struct; raises Invalid with the path from msgspec."""
     try:
         return msgspec.convert(raw, into, strict=False)
     except msgspec.ValidationError as error:
@@ -142,7 +141,7 @@ _ERROR_PLACE = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>.*)`\Z", re.DOT
 
 
 def _shown(raw: Any, path: str) -> object:
-    """The value a msgspec path points at, as far as it can be followed."""
+    """Return the value at a msgspec path, as far as it can be followed."""
     for step in path.replace("[", ".[").split("."):
         if step.startswith("[") and isinstance(raw, list) and step[1:-1].isdigit():
             raw = raw[int(step[1:-1])]

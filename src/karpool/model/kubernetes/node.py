@@ -45,7 +45,7 @@ class Node(WireObject, frozen=True):
 
 
 def allocatable(node: Node) -> Resources:
-    """Raises Invalid naming the resource."""
+    """Return the allocatable resources. Raises Invalid, which names the resource."""
     try:
         return resources.parse(node.status.allocatable)
     except Invalid as error:
@@ -53,7 +53,7 @@ def allocatable(node: Node) -> Resources:
 
 
 def zone_key(labels: Labels) -> str:
-    """Region and zone together, old labels first: what kube-scheduler's node order is built on."""
+    """Return region and zone together, old labels first: the key of kube-scheduler's node order."""
     region = labels.get(_OLD_REGION) or labels.get(REGION, "")
     zone = labels.get(_OLD_ZONE) or labels.get(ZONE, "")
     return f"{region}:\x00:{zone}" if region or zone else ""

@@ -1,8 +1,7 @@
-"""Pods as the API sends them, and what they ask of a node.
+"""Pods as the API sends them, and what they request of a node.
 
-Effective requests follow kube-scheduler: containers plus sidecars against the
-init phase, pod-level resources, overhead, and the larger of wanted and
-allocated while a resize is under way.
+Effective requests follow kube-scheduler: containers plus sidecars against the init phase, pod-level
+resources, overhead, and the larger of desired and allocated during a resize.
 """
 
 from collections.abc import Mapping
@@ -66,7 +65,7 @@ class WeightedPodAffinityTerm(Wire, frozen=True):
 
 
 class PodAffinity(Wire, frozen=True):
-    """Also the shape of podAntiAffinity."""
+    """A pod affinity; also the form of podAntiAffinity."""
 
     required_during_scheduling_ignored_during_execution: list[PodAffinityTerm] | None = None
     preferred_during_scheduling_ignored_during_execution: list[WeightedPodAffinityTerm] | None = None
@@ -106,7 +105,7 @@ class SchedulingGate(Wire, frozen=True):
 
 
 class PodResourceClaim(Wire, frozen=True):
-    """One of the names is set: a claim that is there, or a template of which every pod gets its own."""
+    """One of the names is set: an existing claim, or a template from which every pod gets its own."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -114,7 +113,7 @@ class PodResourceClaim(Wire, frozen=True):
 
 
 class PodResourceClaimStatus(Wire, frozen=True):
-    """Without a claim's name: none was needed."""
+    """The claim of an entry; without a name, no claim was needed."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -180,12 +179,12 @@ class Pod(WireObject, frozen=True):
         return self.metadata.deletion_timestamp is not None
 
 
-# Pod-level spec.resources speaks for these; other resources stay with the containers.
+# Pod-level spec.resources covers these; other resources stay with the containers.
 _POD_LEVEL = (resources.CPU, resources.MEMORY)
 
 
 def effective_requests(pod: Pod) -> Resources:
-    """What the pod takes from a node, apart from its pod slot; raises Invalid naming the field."""
+    """Return what the pod takes from a node, except its pod slot; raises Invalid, which names the field."""
     spec = pod.spec
     statuses = (
         {} if pod.status.container_statuses is None else {s.name: s for s in pod.status.container_statuses}
@@ -206,7 +205,7 @@ def effective_requests(pod: Pod) -> Resources:
 
 
 def _add_init_phase(running: Resources, pod: Pod, infeasible: bool) -> None:
-    """Init containers run one by one, next to the sidecars started before them."""
+    """Add the init phase: init containers run one by one, next to the sidecars started before them."""
     statuses = {s.name: s for s in pod.status.init_container_statuses or ()}
     sidecars: Resources = {}
     peak: Resources = {}

@@ -1,8 +1,7 @@
-"""Which pods may be moved: disruption budgets, ownership, and a pod's own wishes.
+"""Which pods may be moved: disruption budgets, ownership, and do-not-disrupt.
 
-Nothing here needs a clock: where time decides, the caller passes how long the pod
-has run. Predicates follow Karpenter (docs of its disruption controllers), budgets
-follow the disruption controller and the Eviction API of Kubernetes.
+Nothing here needs a clock: the caller passes how long the pod has run. Predicates follow Karpenter (docs of
+its disruption controllers), budgets follow the disruption controller and the Eviction API of Kubernetes.
 """
 
 import math
@@ -49,7 +48,7 @@ class PodDisruptionBudget(WireObject, frozen=True):
 
 
 class PdbAllowance(NamedTuple):
-    """What a budget grants: the status that the disruption controller would write."""
+    """What a budget allows: the status that the disruption controller would write."""
 
     expected: int
     desired_healthy: int
@@ -57,7 +56,7 @@ class PdbAllowance(NamedTuple):
 
 
 def allowance(spec: PodDisruptionBudgetSpec, *, pods: int, replicas: int, healthy: int) -> PdbAllowance:
-    """From the pods it selects, the replicas their controllers ask for, and the healthy pods.
+    """Compute the allowance from the selected pods, their desired replicas, and the healthy pods.
 
     Percentages are of `replicas` and round up, on either side. Raises Invalid.
     """
@@ -68,13 +67,13 @@ def allowance(spec: PodDisruptionBudgetSpec, *, pods: int, replicas: int, health
         expected = replicas
         desired = scaled(spec.min_available, expected, "spec.minAvailable")
     else:
-        # Without either there is nothing to keep; the API fills in no default.
+        # Without either field there is no limit; the API sets no default.
         expected, desired = pods, scaled(spec.min_available or 0, pods, "spec.minAvailable")
     return PdbAllowance(expected, desired, max(0, healthy - desired) if expected > 0 else 0)
 
 
 def scaled(amount: int | str, total: int, path: str, *, down: bool = False) -> int:
-    """A number as it is, a percentage of `total` rounded up (or down); raises Invalid for anything else."""
+    """Return a number as it is, a percentage of `total` rounded up (or down). Raises Invalid otherwise."""
     if isinstance(amount, int) and not isinstance(amount, bool):
         if amount < 0:
             raise Invalid(path, amount, "must not be negative")
@@ -105,9 +104,9 @@ class CompiledPdb:
 
 
 def budget_of(pdb: PodDisruptionBudget) -> CompiledPdb:
-    """Raises Invalid when the selector or the amounts cannot be read.
+    """Compile a budget. Raises Invalid if the selector or the amounts cannot be read.
 
-    An absent selector selects nothing, an empty one every pod of the namespace.
+    A missing selector selects nothing, an empty one every pod of the namespace.
     """
     spec = pdb.spec
     try:
@@ -129,9 +128,9 @@ def budget_of(pdb: PodDisruptionBudget) -> CompiledPdb:
 
 
 def blocking_budget(pod: Pod, budgets: Iterable[CompiledPdb]) -> str | None:
-    """Why the budgets keep an evictable pod where it is; None when they do not.
+    """Return why the budgets prevent the eviction of a pod; None if they do not.
 
-    One disruption allowed is enough, however many pods would have to go.
+    One allowed disruption is enough, however many pods would be evicted.
     """
     selecting = [budget for budget in budgets if budget.selects(pod)]
     if len(selecting) > 1:
@@ -143,7 +142,7 @@ def blocking_budget(pod: Pod, budgets: Iterable[CompiledPdb]) -> str | None:
 
 
 def over_budget(pods: Iterable[Pod], budgets: Sequence[CompiledPdb]) -> str | None:
-    """Why the budgets do not let all of these evictable pods go at once; None when they do."""
+    """Return why the budgets do not allow the eviction of all these pods at once; None if they do."""
     going: Counter[CompiledPdb] = Counter()
     for pod in pods:
         if blocked := blocking_budget(pod, budgets):
@@ -158,7 +157,7 @@ def over_budget(pods: Iterable[Pod], budgets: Sequence[CompiledPdb]) -> str | No
 
 
 def _passes_by(budget: CompiledPdb, pod: Pod) -> bool:
-    """Eviction of a pod that is not ready is none of a budget's that says so."""
+    """Whether the budget ignores the pod, because the pod is not ready and the budget allows its eviction."""
     return budget.frees_unready_pods and _is_unready(pod)
 
 
@@ -176,28 +175,28 @@ def is_daemon(pod: Pod) -> bool:
 
 
 def is_mirror(pod: Pod) -> bool:
-    """A static pod of the kubelet: it belongs to its node and never moves."""
+    """Whether it is a static pod of the kubelet, which belongs to its node and never moves."""
     return _is_owned_by(pod, "v1", "Node")
 
 
 def _is_owned_by(pod: Pod, api_version: str, kind: str) -> bool:
-    for owner in pod.metadata.owner_references or ():  # asked of every pod several times: a plain loop
+    for owner in pod.metadata.owner_references or ():  # called several times per pod: a plain loop
         if owner.kind == kind and owner.api_version == api_version:
             return True
     return False
 
 
 def is_reschedulable(pod: Pod) -> bool:
-    """Whether it needs a new place when its node goes. Pods without an owner do."""
+    """Whether it needs a new node when its node is removed. Pods without an owner do."""
     if is_daemon(pod) or is_mirror(pod):
         return False
-    # A StatefulSet's next pod has the same name, so the old one stands for it.
+    # The next pod of a StatefulSet has the same name, so the old one stands for it.
     returns = pod.is_terminating and not pod.is_terminal and _is_owned_by(pod, "apps/v1", "StatefulSet")
     return is_active(pod) or returns
 
 
 def is_evictable(pod: Pod, *, protected: bool) -> bool:
-    """`protected`: the pod's own do-not-disrupt wish holds now (`is_protected`)."""
+    """Whether it can be evicted. `protected`: do-not-disrupt holds now (`is_protected`)."""
     if not is_active(pod) or is_mirror(pod) or protected:
         return False
     tolerations = pod.spec.tolerations
@@ -205,7 +204,7 @@ def is_evictable(pod: Pod, *, protected: bool) -> bool:
 
 
 def is_provisionable(pod: Pod) -> bool:
-    """Whether Karpenter would make room for it: the scheduler found none, and nobody else did."""
+    """Whether Karpenter would make room for it: it is unschedulable, and no node is nominated."""
     scheduled = condition(pod.status.conditions, "PodScheduled")
     if scheduled is None or scheduled.reason != "Unschedulable":
         return False
@@ -214,12 +213,12 @@ def is_provisionable(pod: Pod) -> bool:
 
 
 def protected_seconds(pod: Pod) -> float:
-    """How long the pod asks not to be disrupted: 0 not at all, inf for as long as it runs.
+    """Return how long do-not-disrupt protects the pod: 0 not at all, inf while it runs.
 
     Raises Invalid for a value that Karpenter ignores: neither `true` nor a positive duration.
     """
     if is_bare_share(pod):
-        # Nobody makes another of it, so that its share would be lost with it, whatever it asks for.
+        # No controller recreates it, so its share would be lost, whatever the annotation says.
         return math.inf
     wish = pod.annotations.get(DO_NOT_DISRUPT)
     if wish is None:
@@ -241,19 +240,19 @@ def is_bare_share(pod: Pod) -> bool:
 
 
 def holds_share(pod: Pod) -> bool:
-    """Whether it holds, or asks for, shares of devices."""
+    """Whether it uses, or requests, shares of devices."""
     annotations = tensor_fusion.of_worker(pod.annotations, pod.labels)
     return bool(annotations) and (tensor_fusion.GPU_IDS in annotations or asks_for_share(annotations))
 
 
 def running_seconds(pod: Pod, now: float) -> float | None:
-    """None: it has not started, or it cannot be told when."""
+    """Return how long it has run; None if it has not started, or the time is unknown."""
     started = moment(pod.status.start_time)
     return None if started is None else now - started
 
 
 def is_protected(pod: Pod, running_seconds: float | None) -> bool:
-    """Whether the wish holds, for a pod that has run so long (None: has not started)."""
+    """Whether do-not-disrupt holds for a pod that has run this long (None: not started)."""
     try:
         amount = protected_seconds(pod)
     except Invalid:
@@ -267,19 +266,19 @@ _DELETION_COST_UNIT = 2.0**27
 
 
 def eviction_cost(pod: Pod) -> float:
-    """From -10 to 10; 1 for an ordinary pod, 0 or less for one that may go at no cost."""
+    """Return the cost from -10 to 10; 1 for an ordinary pod, 0 or less if its eviction costs nothing."""
     cost = 1.0
     if (wish := _number(pod.annotations.get(DELETION_COST))) is not None:
         cost += wish / _DELETION_COST_UNIT
     if pod.spec.priority is not None:
         cost += pod.spec.priority / _PRIORITY_UNIT
     if cost < 1.0 and holds_share(pod):
-        cost = 1.0  # a device is given out: the node is in use, however cheap the pod
+        cost = 1.0  # a device is allocated: the node is in use, however cheap the pod
     return max(-10.0, min(10.0, cost))
 
 
 def pod_cost(pod: Pod) -> float:
-    """What moving it costs; never negative."""
+    """Return the cost of moving it; never negative."""
     return max(0.0, eviction_cost(pod))
 
 

@@ -1,8 +1,7 @@
-"""What a pod asks of the place it runs in, as one hashable value.
+"""What a pod requires of its node, as one hashable value.
 
-Pods of one workload share a shape; the kernel works on shapes and counts, not
-on pods. Everything is compiled and checked once, here: a pod that cannot be
-understood raises `Invalid` with the path of the field.
+Pods of one workload share a shape; the kernel works on shapes and counts, not on pods. Everything is compiled
+and checked once, here: a pod that cannot be read raises `Invalid` with the path of the field.
 """
 
 from collections.abc import Iterable, Mapping
@@ -68,7 +67,7 @@ class TopologySpread:
 
 @dataclass(frozen=True, slots=True)
 class ClaimReference:
-    """A resource claim that the pod names, or a template of which every pod gets a claim of its own."""
+    """A resource claim that the pod names, or a template from which every pod gets its own claim."""
 
     name: str  # inside the pod
     claim: str = ""
@@ -77,11 +76,11 @@ class ClaimReference:
 
 @dataclass(frozen=True, slots=True)
 class ContainerAsk:
-    """What one container asks of extended resources. `brief`: it ends before the others start."""
+    """The extended resources that one container requests. `brief`: it ends before the others start."""
 
     name: str
     brief: bool
-    asked: tuple[tuple[str, int], ...]  # every resource that it asks for, by name; a fraction counts as none
+    asked: tuple[tuple[str, int], ...]  # every requested resource, by name; a fraction counts as none
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,30 +98,30 @@ class PodShape:
     preferred_anti_affinity: tuple[WeightedTerm, ...] = ()
     preferred_nodes: tuple[WeightedNodeTerm, ...] = ()
     host_ports: frozenset[HostPort] = frozenset()
-    # One entry per volume that is tied to a place; each must have a matching alternative.
+    # One entry per volume with a topology; each must have a matching alternative.
     volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
     priority: int = 0
     devices: DeviceDemand | None = None  # shares of devices; whole units of a plugin are in `requests`
-    resource_claims: tuple[ClaimReference, ...] = ()  # devices of drivers (DRA)
-    # Who asks for extended resources, where it is not one container for all that is in `requests`: drivers
-    # that serve them (DRA) give each container devices of its own.
+    resource_claims: tuple[ClaimReference, ...] = ()  # DRA claims
+    # The containers that request extended resources, unless one container requests all of them: DRA
+    # drivers allocate devices per container.
     extended_asks: tuple[ContainerAsk, ...] = ()
 
     @property
     def has_topology(self) -> bool:
-        """Whether where other pods run decides where this one may."""
+        """Whether other pods restrict where this one may run."""
         return bool(self.spreads or self.affinity or self.anti_affinity)
 
     def with_volumes(
         self, terms: Iterable[tuple[NodeTerm, ...]], attached: Iterable[tuple[str, int]] = ()
     ) -> "PodShape":
-        """`attached`: volumes by resource (`ATTACHED_VOLUMES`), in place of those it had."""
+        """Return the shape with volumes; `attached` counts them by resource (`ATTACHED_VOLUMES`)."""
         others = (entry for entry in self.requests if not entry[0].startswith(ATTACHED_VOLUMES))
         return replace(self, volume_terms=tuple(terms), requests=tuple(sorted((*others, *attached))))
 
 
 def shape_of(pod: Pod) -> PodShape:
-    """Raises Invalid naming the field. Volumes are added by whoever knows the claims (`with_volumes`)."""
+    """Compile a pod without its volumes (see `with_volumes`). Raises Invalid, which names the field."""
     spec, labels = pod.spec, pod.labels
     affinity = spec.affinity or _NO_AFFINITY
     namespace = pod.metadata.namespace
@@ -174,7 +173,7 @@ def shape_of(pod: Pod) -> PodShape:
 
 
 def extended_asks(pod: Pod) -> tuple[ContainerAsk, ...]:
-    """Of every container, init containers first."""
+    """Return the requests of every container, init containers first."""
     init = pod.spec.init_containers or []
     return tuple(
         ContainerAsk(
@@ -197,13 +196,13 @@ def _requests(container: Container) -> Mapping[str, str | int | float]:
 
 
 def _whole_units(amount: str | int | float) -> int:
-    """Devices; a fraction is none, as for Kubernetes."""
+    """Return whole devices; a fraction is none, as in Kubernetes."""
     nanos = quantity.nano_value(amount)
     return nanos // 10**9 if nanos % 10**9 == 0 else 0
 
 
 def positive(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """The part of a request that constrains: sorted, without zeros and without pod slots."""
+    """Return the requests that constrain: sorted, without zeros and without pod slots."""
     return tuple(sorted((name, units) for name, units in requests.items() if units > 0 and name != "pods"))
 
 
@@ -278,7 +277,7 @@ def _selector(selector: LabelSelector | None, path: str) -> LabelMatcher:
 
 
 def _narrowed(selector: LabelMatcher, labels: Labels, keys: list[str] | None, operator: str) -> LabelMatcher:
-    """matchLabelKeys and mismatchLabelKeys: the pod's own value of a label joins the selector."""
+    """Apply matchLabelKeys and mismatchLabelKeys: the pod's own label values join the selector."""
     extra = tuple(
         LabelRequirement(key, operator, frozenset((labels[key],))) for key in keys or () if key in labels
     )

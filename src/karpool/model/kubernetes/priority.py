@@ -1,4 +1,4 @@
-"""Priority classes, and the pods that the system cannot do without."""
+"""Priority classes, and system-critical pods."""
 
 from karpool.model.kubernetes.meta import Int32, WireObject
 from karpool.model.kubernetes.pod import Pod
@@ -14,5 +14,5 @@ class PriorityClass(WireObject, frozen=True):
 
 
 def is_critical(pod: Pod) -> bool:
-    """Such pods are drained last."""
+    """Whether a pod is system-critical; such pods are drained last."""
     return pod.spec.priority_class_name in SYSTEM_CLASSES

@@ -1,7 +1,7 @@
-"""ResourceQuotas, and what they still admit: `status.hard` less `status.used`.
+"""ResourceQuotas, and what they still admit: `status.hard` minus `status.used`.
 
-Read are cpu, memory and extended resources, with or without `requests.` in front; and how many pods there
-may be (`pods`, `count/pods`), which Karmada does not count.
+CPU, memory and extended resources are read, with or without the prefix `requests.`; and the number of pods
+(`pods`, `count/pods`), which Karmada does not count.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -45,24 +45,24 @@ class ResourceQuota(WireObject, frozen=True):
 
 @dataclass(frozen=True)
 class QuotaHeadroom:
-    """One quota: what is left, and whom it is for. No `selectors`: for everybody."""
+    """One quota: what is left, and which pods it applies to. Without `selectors`: all pods."""
 
     name: str
     free: Mapping[str, int]  # may be negative
     selectors: tuple[ScopeRequirement, ...] = ()
-    pods: int | None = None  # that may still come; None: any number
+    pods: int | None = None  # number of pods still admitted; None: any number
 
     def applies_to(self, priority_class: str, matching: Matching = "any") -> bool:
-        """Karmada asks for any selector to match, Kubernetes itself for all."""
+        """Whether it applies to a priority class; Karmada requires any selector to match, Kubernetes all."""
         decide: Callable[[Iterable[bool]], bool] = any if matching == "any" else all
         return not self.selectors or decide(_selects(selector, priority_class) for selector in self.selectors)
 
 
 def headroom_of(quota: ResourceQuota) -> QuotaHeadroom:
-    """Raises Invalid naming the entry."""
+    """Return what is left of a quota. Raises Invalid, which names the entry."""
     status, spec = quota.status, quota.spec
     free: dict[str, int] = {}
-    # Sorted, so that `requests.cpu` is written after `cpu` and wins.
+    # Sorted, so that `requests.cpu` comes after `cpu` and wins.
     names = sorted(set(status.hard or {}) & set(status.used or {}))
     for name in names:
         plain = name.removeprefix(_PREFIX)
@@ -92,7 +92,7 @@ def _amount(name: str, text: str | int | float, field: str) -> int:
 
 def _selects(selector: ScopeRequirement, priority_class: str) -> bool:
     if selector.scope_name != "PriorityClass":
-        return False  # a template does not say what the other scopes ask about
+        return False  # a template does not have the facts for the other scopes
     values = selector.values or []
     match selector.operator:
         case "Exists":

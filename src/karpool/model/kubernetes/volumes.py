@@ -1,12 +1,11 @@
-"""Where a pod's volumes let it run.
+"""Where the volumes of a pod let it run.
 
-A bound volume brings its node affinity and its zone labels; a claim that waits for
-its first consumer brings the topologies of its class, or of the volumes it could
-bind. A claim that cannot be used yet makes the pod wait, and says why.
+A bound volume has a node affinity and zone labels; a claim that waits for its first consumer has the
+topologies of its class, or of the volumes it could bind. A claim that cannot be used yet makes the pod wait,
+with a reason.
 
-How many volumes a node may have attached stands in its CSINode (`attach_limits`), by driver;
-`attached_volumes` are what a pod takes of that. ReadWriteOncePod depends on other pods: whoever knows
-them asks `exclusive_claims`.
+The attach limits of a node are in its CSINode (`attach_limits`), by driver; `attached_volumes` is what a pod
+uses of them. ReadWriteOncePod depends on other pods: callers that know them use `exclusive_claims`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +27,7 @@ _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 _OLD_REGION = "failure-domain.beta.kubernetes.io/region"
-# Volumes of the time before CSI are attached by drivers all the same (Kubernetes' CSI migration).
+# In-tree volumes are attached by CSI drivers, too (Kubernetes' CSI migration).
 _DRIVER_OF_SOURCE = {
     "aws_elastic_block_store": "ebs.csi.aws.com",
     "azure_disk": "disk.csi.azure.com",
@@ -66,7 +65,7 @@ class CsiSource(Wire, frozen=True):
 
 
 class InTreeSource(Wire, frozen=True):
-    """A volume as it was written before CSI; that it is there says which driver attaches it."""
+    """An in-tree volume source; its presence says which driver attaches the volume."""
 
 
 class PersistentVolumeSpec(Wire, frozen=True):
@@ -161,14 +160,16 @@ class VolumeAttachmentSpec(Wire, frozen=True):
 
 
 class VolumeAttachment(WireObject, frozen=True):
-    """A volume that a driver attaches to a node, has attached, or is still to detach."""
+    """A volume that a driver attaches to a node, has attached, or has yet to detach."""
 
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
 
 
 def attach_limits(csi_node: CsiNode) -> dict[str, int]:
-    """By driver, the volumes that the node may have attached. A driver that says nothing has no limit; what
-    is below zero is none at all, as kube-scheduler would count it."""
+    """Return by driver how many volumes may be attached to the node.
+
+    A driver without a value has no limit; a negative value is 0, as in kube-scheduler.
+    """
     return {
         driver.name: max(driver.allocatable.count, 0)
         for driver in csi_node.spec.drivers or ()
@@ -181,7 +182,7 @@ Alternatives = tuple[NodeTerm, ...]
 
 @dataclass(frozen=True, slots=True)
 class VolumeNeeds:
-    """Where the volumes can be used; while `waits` is not empty, nowhere."""
+    """Where the volumes can be used; nowhere while `waits` is not empty."""
 
     terms: tuple[Alternatives, ...] = ()
     waits: tuple[str, ...] = ()
@@ -193,7 +194,7 @@ def volume_terms(
     volumes: Mapping[str, PersistentVolume],
     classes: Mapping[str, StorageClass],
 ) -> tuple[Alternatives, ...]:
-    """What `PodShape.with_volumes` takes: a pod that waits has an entry that nothing satisfies."""
+    """Return the terms for `PodShape.with_volumes`; a waiting pod has an entry that no node satisfies."""
     needs = volume_needs(pod, claims, volumes, classes)
     return (*needs.terms, ()) if needs.waits else needs.terms
 
@@ -204,7 +205,7 @@ def volume_needs(
     volumes: Mapping[str, PersistentVolume],
     classes: Mapping[str, StorageClass],
 ) -> VolumeNeeds:
-    """Claims by `namespace/name`, the others by name. Raises Invalid for quantities it cannot read."""
+    """Return the needs of a pod. Claims are keyed by `namespace/name`. Raises Invalid for bad quantities."""
     terms: list[Alternatives] = []
     waits: list[str] = []
     for volume in pod.spec.volumes or ():
@@ -223,8 +224,10 @@ def attached_volumes(
     volumes: Mapping[str, PersistentVolume],
     classes: Mapping[str, StorageClass],
 ) -> dict[str, int]:
-    """By CSI driver, the volumes that have to be attached wherever the pod is. Two pods of a node that share
-    a volume are counted twice: then there is rather less room than more."""
+    """Return by CSI driver the volumes that must be attached to the node of the pod.
+
+    A volume that two pods of a node share is counted twice: the room is rather too small than too large.
+    """
     limits: dict[str, int] = {}
     seen: set[str] = set()
     for volume in pod.spec.volumes or ():
@@ -258,7 +261,7 @@ def _driver(
 
 
 def exclusive_claims(pod: Pod, claims: Mapping[str, PersistentVolumeClaim]) -> list[str]:
-    """Keys of its claims that one pod at a time may use."""
+    """Return the keys of its claims that allow one pod at a time."""
     keys = (
         f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
         for volume in pod.spec.volumes or ()
@@ -270,7 +273,7 @@ def exclusive_claims(pod: Pod, claims: Mapping[str, PersistentVolumeClaim]) -> l
 
 
 class _Waits(Exception):
-    """The pod cannot be placed before something happens to one of its claims."""
+    """The pod cannot be placed until something happens to one of its claims."""
 
 
 def _claim(
@@ -287,7 +290,7 @@ def _claim(
     if key in claims and not pod.spec.node_name:
         _check_owner(pod, claims[key], key)
         return claims[key]
-    # An ephemeral claim dies with its pod: wherever a running pod goes next, it gets a new one.
+    # An ephemeral claim is deleted with its pod: on its next node the pod gets a new one.
     template = volume.ephemeral.get("volumeClaimTemplate")
     spec = template.get("spec") if isinstance(template, dict) else None
     return PersistentVolumeClaim(spec=decode(spec or {}, PersistentVolumeClaimSpec))
@@ -321,14 +324,14 @@ def _claim_terms(
 
 
 def class_name(claim: PersistentVolumeClaim) -> str | None:
-    """The class that a claim asks for: None for the default one, empty for none at all."""
+    """Return the storage class of a claim: None for the default one, empty for none."""
     return claim.annotations.get(_CLASS_ANNOTATION, claim.spec.storage_class_name)
 
 
 def _class_of(
     claim: PersistentVolumeClaim, name: str, classes: Mapping[str, StorageClass]
 ) -> StorageClass | None:
-    """None when the claim asks for no class, or for the default one where there is none."""
+    """Return the class; None if the claim has none, or asks for a default that does not exist."""
     class_asked = class_name(claim)
     if class_asked is None:
         return next(
@@ -351,7 +354,7 @@ def _bound_terms(volume: PersistentVolume) -> list[Alternatives]:
     return terms
 
 
-# A node that has no zone label at all is taken to be in the only zone there is.
+# A node without a zone label is assumed to be in the only zone.
 _WITHOUT_ZONES = NodeTerm(tuple((key, ValueSet()) for key in _ZONE_LABELS))
 
 
@@ -388,7 +391,7 @@ def _topology_term(term: TopologyTerm) -> NodeTerm:
 
 
 def _product(entries: list[Alternatives]) -> list[NodeTerm]:
-    """Entries that must all hold, as one list of alternatives."""
+    """Return the entries that must all hold as one list of alternatives."""
     joined = [NodeTerm()]
     for entry in entries:
         joined = [
@@ -400,7 +403,7 @@ def _product(entries: list[Alternatives]) -> list[NodeTerm]:
 
 
 def could_bind(claim: PersistentVolumeClaim, chosen: StorageClass, volume: PersistentVolume) -> bool:
-    """Whether a volume suits a claim, wherever it is. Raises Invalid for quantities it cannot read."""
+    """Whether a volume suits a claim, wherever it is. Raises Invalid for unreadable quantities."""
     spec, holder = volume.spec, volume.spec.claim_ref
     if volume.metadata.deletion_timestamp is not None or spec.storage_class_name != chosen.name:
         return False

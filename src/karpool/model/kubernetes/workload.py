@@ -1,9 +1,8 @@
-"""From a workload to the pods it would create.
+"""Returns the pods that a workload would create.
 
-What the API server and the controllers add on the way is added here too, as far as
-it decides where a pod may run: requests that follow from limits, the tolerations of
-daemon pods, the volumes of a StatefulSet. What depends on other objects of the
-cluster (LimitRanges, RuntimeClasses, admission webhooks) is not.
+What the API server and the controllers add is added here too, as far as it decides where a pod may run:
+requests that follow from limits, the tolerations of daemon pods, the volumes of a StatefulSet. What depends
+on other objects of the cluster (LimitRanges, RuntimeClasses, admission webhooks) is not added.
 """
 
 from collections.abc import Mapping
@@ -25,9 +24,9 @@ class PodTemplate(NamedTuple):
 
 
 def pod_template(obj: Any) -> PodTemplate:
-    """A Pod, or anything with a pod template: Deployment, Job, CronJob, ..., custom kinds.
+    """Return the pod of a Pod, or of anything with a pod template: Deployment, Job, CronJob, custom kinds.
 
-    Raises Invalid naming the field.
+    Raises Invalid, which names the field.
     """
     if not isinstance(obj, dict):
         raise Invalid("", obj, "is not a Kubernetes object")
@@ -51,7 +50,7 @@ def pod_template(obj: Any) -> PodTemplate:
 
 
 def _refuse_reference(spec: Mapping[str, Any]) -> None:
-    """A Rollout may leave its template in another workload, which nobody has shown."""
+    """Refuse a Rollout whose template is in another workload, because that workload is not available."""
     reference = spec.get("workloadRef")
     if isinstance(reference, dict) and spec.get("template") is None:
         raise Invalid(
@@ -62,7 +61,7 @@ def _refuse_reference(spec: Mapping[str, Any]) -> None:
 
 
 def pod_of_template(obj: Mapping[str, Any], template: Any, path: str) -> Pod:
-    """What a template at `path` of an object gives. Raises Invalid."""
+    """Return the pod of the template at `path`. Raises Invalid."""
     if not isinstance(template, dict):
         raise Invalid(path, template, f"{obj.get('kind') or 'the object'} has no pod template there")
     try:
@@ -74,7 +73,7 @@ def pod_of_template(obj: Mapping[str, Any], template: Any, path: str) -> Pod:
 
 
 def _refuse_negative(pod: Pod, path: str) -> None:
-    """As the API server does: less than nothing would count as nothing."""
+    """Refuse negative amounts, as the API server does."""
     lists = ("containers", pod.spec.containers), ("initContainers", pod.spec.init_containers)
     for field, containers in lists:
         for index, container in enumerate(containers or ()):
@@ -105,13 +104,13 @@ def _replicas(kind: object, spec: Mapping[str, Any]) -> int:
 
 
 def job_pods(spec: Mapping[str, Any], path: str = "spec") -> int:
-    """How many run at once: never more than are still to be completed."""
+    """Return how many pods run at once: never more than are still to be completed."""
     parallel = count_in(spec, "parallelism", 1, path)
     return min(parallel, count_in(spec, "completions", parallel, path))
 
 
 def count_in(spec: Mapping[str, Any], name: str, default: int, path: str = "spec") -> int:
-    """A number of pods at `path.name`. Raises Invalid."""
+    """Return the number of pods at `path.name`. Raises Invalid."""
     amount = spec.get(name)
     if amount is None:
         return default
@@ -137,7 +136,7 @@ def _named(pod: Pod, meta: ObjectMeta, owner: OwnerReference | None = None) -> P
         pod,
         metadata=msgspec.structs.replace(
             pod_meta,
-            # What a template calls itself is nobody's name: controllers make up their own.
+            # The name in a template is not used: controllers generate their own.
             name=(pod_meta.name if owner is None else "") or meta.name,
             namespace=meta.namespace or "default",
             owner_references=pod_meta.owner_references if owner is None else [owner],
@@ -167,7 +166,7 @@ _HOST_NETWORK_TOLERATION = Toleration(
 
 
 def daemon_tolerations(host_network: bool) -> tuple[Toleration, ...]:
-    """What the DaemonSet controller adds: its pods belong on every node, in whatever state."""
+    """Return the tolerations that the DaemonSet controller adds, for nodes in any state."""
     return (*_DAEMON_TOLERATIONS, _HOST_NETWORK_TOLERATION) if host_network else _DAEMON_TOLERATIONS
 
 
@@ -181,7 +180,7 @@ def _tolerating(pod: Pod) -> Pod:
 
 
 def _with_claims(pod: Pod, templates: Any) -> Pod:
-    """Each replica gets its own claim, made from the template as an ephemeral volume's is."""
+    """Add a claim for each replica, created from the template like that of an ephemeral volume."""
     if not templates:
         return pod
     if not isinstance(templates, list) or not all(isinstance(template, dict) for template in templates):
@@ -197,7 +196,7 @@ def _with_claims(pod: Pod, templates: Any) -> Pod:
 
 
 def _with_defaults(pod: Pod) -> Pod:
-    """Where a limit is set and no request, the API server makes the request equal to the limit."""
+    """Set requests to limits where a container has only a limit, as the API server does."""
     return _with_spec(
         pod,
         containers=[_requesting(container) for container in pod.spec.containers or ()] or None,
