@@ -67,6 +67,7 @@ async def test_deletions_that_were_under_way_go_on(tmp_path: Path) -> None:
     await client.server.close()
 
 
+@pytest.mark.long
 async def test_a_compacted_journal_holds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durability, "COMPACT_MIN_BYTES", 20_000)
     client = open_server(tmp_path)
@@ -103,6 +104,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 def test_an_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", WRITER, str(tmp_path)]

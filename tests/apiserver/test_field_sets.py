@@ -41,6 +41,7 @@ def members(fields: dict[str, Any], prefix: tuple[str, ...] = ()) -> set[tuple[s
     return found
 
 
+@pytest.mark.long
 @given(sets, sets)
 @settings(max_examples=200)
 def test_tree_operations_are_set_operations(left: dict[str, Any], right: dict[str, Any]) -> None:
@@ -130,6 +131,7 @@ def test_the_schema_decides_what_is_one_field() -> None:
     }
 
 
+@pytest.mark.long
 @given(documents, documents)
 @settings(max_examples=200)
 def test_a_comparison_accounts_for_every_field(old: dict[str, Any], new: dict[str, Any]) -> None:

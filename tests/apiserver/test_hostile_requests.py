@@ -114,6 +114,7 @@ def sent(
     return HttpRequest(method, path, query, {"content-type": kind}, json.dumps(body).encode())
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(path=st.sampled_from(PATHS), body=VALUES, named=st.booleans())
 def test_any_body_can_be_posted_anywhere(path: str, body: Any, named: bool) -> None:
@@ -134,6 +135,7 @@ STORED = [
 DOORS = ["", "/status", "/scale", "/binding", "/eviction", "/finalize", "/resize", "/ephemeralcontainers"]
 
 
+@pytest.mark.long
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     stored=st.sampled_from(STORED),

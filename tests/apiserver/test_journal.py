@@ -119,6 +119,7 @@ def test_replay_gives_what_was_appended(flushes: list[list[bytes]]) -> None:
         assert contents(Path(name)) == [record for records in flushes for record in records]
 
 
+@pytest.mark.long
 def test_a_journal_cut_anywhere_keeps_every_whole_flush(tmp_path: Path) -> None:
     path = written(tmp_path, FIRST)
     first_sealed = path.stat().st_size
@@ -158,6 +159,7 @@ def test_a_flush_whose_blocks_arrived_out_of_order_is_dropped(tmp_path: Path) ->
     assert contents(tmp_path) == FIRST
 
 
+@pytest.mark.long
 def test_a_flush_that_overwrote_the_seal_in_part_is_dropped(tmp_path: Path) -> None:
     opened = Journal(tmp_path)
     for records in (FIRST, SECOND):

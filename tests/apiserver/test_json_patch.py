@@ -180,6 +180,7 @@ def nested(depth: int) -> object:
     return value
 
 
+@pytest.mark.long
 @given(documents, json_values, st.data())
 @settings(max_examples=100)
 def test_remove_undoes_add(doc: dict[str, object], value: object, data: st.DataObject) -> None:
@@ -196,6 +197,7 @@ def test_remove_undoes_add(doc: dict[str, object], value: object, data: st.DataO
     assert same(doc, before)
 
 
+@pytest.mark.long
 @given(documents)
 @settings(max_examples=100)
 def test_every_place_can_be_tested_replaced_and_left_by_moving_back(doc: dict[str, object]) -> None:
@@ -212,6 +214,7 @@ def test_every_place_can_be_tested_replaced_and_left_by_moving_back(doc: dict[st
     assert same(doc, before)
 
 
+@pytest.mark.long
 @given(documents, st.lists(operations, max_size=6))
 @settings(max_examples=150)
 def test_a_patch_applies_or_fails_cleanly_and_never_changes_its_input(

@@ -47,6 +47,7 @@ def test_a_bottomless_patch_is_refused() -> None:
         merge_patch({}, patch)
 
 
+@pytest.mark.long
 @given(documents)
 @settings(max_examples=100)
 def test_the_empty_patch_changes_nothing(doc: object) -> None:
@@ -65,6 +66,7 @@ def test_a_patch_is_idempotent_and_changes_neither_argument(doc: object, patch: 
     assert same(patch, asked)
 
 
+@pytest.mark.long
 @given(documents, documents)
 @settings(max_examples=150)
 def test_the_difference_of_two_objects_without_nulls_turns_one_into_the_other(

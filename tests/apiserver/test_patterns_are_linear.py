@@ -28,6 +28,7 @@ def expressions() -> st.SearchStrategy[str]:
     return st.tuples(anchored, st.sampled_from(["", "$"])).map(lambda p: f"{p[0][0]}{p[0][1]}{p[1]}")
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(expressions(), st.text(alphabet="abc1x.-", max_size=8))
 def test_agrees_with_a_backtracking_matcher(pattern: str, text: str) -> None:

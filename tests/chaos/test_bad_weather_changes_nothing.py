@@ -93,6 +93,7 @@ def test_a_clock_that_goes_back_a_day_for_good_holds_nobody_up(moment: int) -> N
     run_manual(story())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_while_one_member_hangs_the_others_are_served() -> None:
     async def story() -> None:

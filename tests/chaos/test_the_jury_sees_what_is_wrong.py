@@ -131,6 +131,7 @@ def test_damage_is_found(seen: list[str], sentence: str) -> None:
     assert [each for each in seen if sentence in each], "\n".join(seen)
 
 
+@pytest.mark.long
 def test_a_promise_that_is_not_kept_is_found() -> None:
     async def story() -> list[str]:
         async with company() as at:
@@ -141,6 +142,7 @@ def test_a_promise_that_is_not_kept_is_found() -> None:
     assert [each for each in run_manual(story()) if "still promised" in each]
 
 
+@pytest.mark.long
 def test_a_write_without_the_lease_is_found() -> None:
     async def story() -> list[str]:
         async with company() as at:

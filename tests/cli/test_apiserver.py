@@ -78,6 +78,7 @@ async def test_a_server_ends_cleanly_when_its_terminal_closes(tmp_path: Path) ->
     assert await server.wait() == 0
 
 
+@pytest.mark.long
 async def test_a_data_dir_keeps_token_and_objects_over_kill_9(tmp_path: Path) -> None:
     data = ["--data-dir", str(tmp_path / "data")]
     server = await start_apiserver(tmp_path, *data)

@@ -30,6 +30,7 @@ def test_all_regions_are_listed_with_the_age_of_their_prices(karpool):
     assert "eastus" not in table
 
 
+@pytest.mark.long
 def test_types_of_a_region_are_listed_by_family(karpool):
     out = karpool("list", "--region", "westeurope", "--family", "Ds_v5")
 
@@ -46,6 +47,7 @@ def test_types_with_gpus_are_listed_with_their_share_of_a_device(karpool):
     assert "Standard_D4s_v5" not in out
 
 
+@pytest.mark.long
 def test_one_type_is_shown_in_a_region_and_in_all(karpool):
     found = json.loads(karpool("show", "m5.large", "--region", "eu-central-1", "-o", "json"))
     everywhere = json.loads(karpool("show", "m5.large", "-o", "json"))["items"]
@@ -148,6 +150,7 @@ def _written(path, text):
     return path
 
 
+@pytest.mark.long
 def test_the_price_of_a_zone_counts_before_that_of_its_region(karpool, tmp_path):
     table, written = tmp_path / "prices.csv", tmp_path / "mine.json"
     lines = ["eu-central-1,m5.large,eu-central-1b,0.01", "eu-central-1,m5.large,,0.02"]

@@ -194,6 +194,7 @@ def test_an_answer_about_nothing_says_where(tmp_path: Path, capsys: Capture) -> 
     assert capsys.readouterr().out == "no nodes in empty.yaml\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nodes", [1, 5000], ids=["before the end", "in the middle"])
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path, nodes: int) -> None:
     items = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{each}"}} for each in range(nodes)]

@@ -164,6 +164,7 @@ def test_what_cannot_be_heard_counts_as_used_up_and_is_said(answer, place, writt
     assert json.loads(answer("plan", "-o", "json"))["moves"] == []
 
 
+@pytest.mark.long
 def test_nobody_there_counts_as_used_up_and_is_said(answer, place, tmp_path):
     text = (tmp_path / "karmada.yaml").read_text()
     (tmp_path / "karmada.yaml").write_text(text.replace(str(place.server_port), "1"))

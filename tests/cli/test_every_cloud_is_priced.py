@@ -105,6 +105,7 @@ def answer(tmp_path, capsys):
     return command
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("region", "zone", "kind", "on_demand", "spot"), CASES)
 def test_top_shows_what_nodes_of_each_cloud_cost(answer, region, zone, kind, on_demand, spot):
     objects = [
@@ -125,6 +126,7 @@ def test_top_shows_what_nodes_of_each_cloud_cost(answer, region, zone, kind, on_
     assert prices["brief"] == listed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("region", "zone", "kind", "on_demand", "spot"), CASES)
 def test_plan_prices_its_moves_in_every_region(answer, region, zone, kind, on_demand, spot):
     objects = [
@@ -322,6 +324,7 @@ def selling(name, kind, *zones):
     return pool
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "region", "zone"),
     [("m5.large", "us-east-1", "us-east-1b"), ("n2-standard-2", "europe-west1", "europe-west1-c")],

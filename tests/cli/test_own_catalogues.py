@@ -148,6 +148,7 @@ workloads:
 """
 
 
+@pytest.mark.long
 def test_simulated_clouds_sell_what_is_in_it_and_estimators_know(
     files: tuple[str, str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -156,6 +156,7 @@ def test_the_tables_say_it_and_a_bound_is_said(freed, monkeypatch):
     assert "Not considered: 1 device with more holders" in cut
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("output", "row"),
     [("markdown", "| a | a-gpu-0 | team/one | b | b-gpu-0 |"), ("html", ">a-gpu-0</td>")],

@@ -259,6 +259,7 @@ def test_a_token_that_cannot_be_used_is_said_without_it_and_nothing_is_sent(
     assert prometheus.asked_by is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("trust", "is_believed"),
     [({"caFile": "ca.crt"}, True), ({"insecureSkipVerify": True}, True), ({}, False)],

@@ -87,6 +87,7 @@ def without_pod_names(view):
     }
 
 
+@pytest.mark.long
 @settings(max_examples=120, deadline=None)
 @given(node_lists(), st.lists(st.tuples(st.sampled_from(names), shapes), max_size=4), steps, shapes)
 def test_any_stack_of_overlays(rows, pods, steps, probe):

@@ -1,6 +1,7 @@
 """Pods of one template are compiled once; anything that changes the shape makes another template."""
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,7 @@ pods = st.fixed_dictionaries(
 ).map(lambda raw: decode(raw, Pod))
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.lists(pods, min_size=1, max_size=6))
 def test_a_remembered_shape_is_the_pods_own(given_pods):

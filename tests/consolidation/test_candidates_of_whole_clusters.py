@@ -120,6 +120,7 @@ def view_of(given):
     return view.view_of(cluster.snapshot(NOW), NOW, in_flight=in_flight)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("given", "expected"), list(cases()))
 def test_published_case(given, expected):
     found = find_candidates(view_of(given), PlanSettings(), NOW)

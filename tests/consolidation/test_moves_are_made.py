@@ -55,6 +55,7 @@ def test_a_node_that_is_too_large_is_replaced_and_the_new_one_comes_first() -> N
     play(story)
 
 
+@pytest.mark.long
 def test_one_node_becomes_two_smaller_ones_of_a_tainted_pool() -> None:
     async def story(p: Play) -> None:
         taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
@@ -141,6 +142,7 @@ def test_two_that_run_at_once_do_what_one_does() -> None:
     play(story)
 
 
+@pytest.mark.long
 def test_a_dry_run_writes_nothing() -> None:
     async def story(p: Play) -> None:
         await p.half_empty(2)
@@ -182,6 +184,7 @@ def test_once_makes_one_plan_and_ends_when_it_is_carried_out() -> None:
     play(story)
 
 
+@pytest.mark.long
 def test_a_move_that_was_paid_for_is_not_rolled_back_by_its_own_score() -> None:
     """Half the price is just worth it. With the new node in the pool's bill, the same move scores less."""
 
@@ -203,6 +206,7 @@ def test_a_move_that_was_paid_for_is_not_rolled_back_by_its_own_score() -> None:
     play(story, replace(QUICK, plan=replace(QUICK.plan, override=PolicyOverride(PolicyName.BALANCED))))
 
 
+@pytest.mark.long
 def test_a_deletion_names_the_claim_that_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its uid: one of the same name that came since is another, and the server refuses."""
     asked = []

@@ -33,6 +33,7 @@ def with_certificate(view, chosen=UNSCORED):
     return certified(plan, view, chosen, NOW)
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(SETTINGS))
 def test_no_plan_beats_its_own_bound(seed, chosen):
@@ -41,6 +42,7 @@ def test_no_plan_beats_its_own_bound(seed, chosen):
     assert plan.savings_per_hour <= plan.certificate.possible_per_hour + 1e-9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(0, 30, 2))
 def test_not_even_the_optimum_beats_the_bound(seed):
     nodes, types, kinds = small_cluster(seed)
@@ -172,6 +174,7 @@ def contracted(committed: float, seed: int) -> BuiltCluster:
     return cluster
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("committed", [0.05, 0.4, 5.0])
 def test_no_plan_under_a_contract_beats_its_bound(committed, seed):

@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def first_of_all(items, amounts, rooms, admits) -> list[int] | None:
     return next((list(choice) for choice in choices if fits(items, amounts, rooms, admits, choice)), None)
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(problems())
 @example(([0, 0, 0], [((0, 2), (1, 1))], [[3, 3], [3, 3]], [[True], [True]]))

@@ -197,6 +197,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(
     field=st.sampled_from(
         ["moves", "rejected", "held", "pools", "before", "made_at", "stopped", "flags", "kind"]

@@ -36,6 +36,7 @@ from tests.consolidation.test_plans_hold_together import SETTINGS, random_cluste
 UNSCORED = PlanSettings(override=PolicyOverride(PolicyName.WHEN_EMPTY_OR_UNDERUTILIZED), exhaustive_up_to=0)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(SETTINGS))
 def test_each_pod_moves_once_and_to_a_node_that_stays(seed, chosen):
@@ -46,6 +47,7 @@ def test_each_pod_moves_once_and_to_a_node_that_stays(seed, chosen):
     assert not {pod.node for move in plan.moves for pod in move.pods} & set(gone)
 
 
+@pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.data())
 def test_a_plan_may_be_stopped_anywhere(seed, data):
@@ -407,6 +409,7 @@ def test_a_way_dominates_only_if_it_saves_as_much_wherever_one_stops():
     assert steep.dominates(result_of()) and not result_of().dominates(steep)
 
 
+@pytest.mark.long
 def test_nodes_that_have_to_stay_count_against_a_group(monkeypatch):
     views = [bound_cluster(seed).view() for seed in range(8)]
 

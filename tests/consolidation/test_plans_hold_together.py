@@ -170,6 +170,7 @@ def test_every_pod_has_a_place_that_holds_it(seed, chosen):
     assert all(each.why for each in plan.held)
 
 
+@pytest.mark.long
 @given(st.integers(0, 10**6), st.sampled_from(SETTINGS))
 @settings(max_examples=40)
 def test_budgets_hold_over_the_whole_plan(seed, chosen):
@@ -181,6 +182,7 @@ def test_budgets_hold_over_the_whole_plan(seed, chosen):
         assert nodes <= max(allowed[pool].values())
 
 
+@pytest.mark.long
 @given(st.integers(0, 10**6), st.integers(1, 5))
 @settings(max_examples=25)
 def test_the_same_cluster_gives_the_same_plan_in_whatever_order_it_arrives(seed, order):

@@ -87,6 +87,7 @@ POLICIES = [
 ]
 
 
+@pytest.mark.long
 @given(cluster=clusters(), override=st.sampled_from(POLICIES))
 @settings(max_examples=40)
 def test_carried_out_again_and_again_they_end_with_nothing_to_move(cluster, override):
@@ -110,6 +111,7 @@ def test_carried_out_again_and_again_they_end_with_nothing_to_move(cluster, over
     raise AssertionError(f"still moving after {ROUNDS_MAX} rounds")
 
 
+@pytest.mark.long
 @given(cluster=clusters(), override=st.sampled_from(POLICIES))
 @settings(max_examples=25)
 def test_every_node_and_every_pod_is_accounted_for(cluster, override):
@@ -124,6 +126,7 @@ def test_every_node_and_every_pod_is_accounted_for(cluster, override):
     assert not {pod.node for move in plan.moves for pod in move.pods} & set(going)
 
 
+@pytest.mark.long
 @given(cluster=clusters())
 @settings(max_examples=15)
 def test_the_same_cluster_gives_the_same_plan(cluster):

@@ -285,6 +285,7 @@ def test_a_rejected_move_is_told_once_however_often_it_is_planned() -> None:
     play(story)
 
 
+@pytest.mark.long
 def test_a_node_that_had_to_be_bought_after_all_is_taken_off_the_saving() -> None:
     async def story(p: Play) -> None:
         await p.half_empty(2)

@@ -122,6 +122,7 @@ def test_after_a_search_that_failed_a_whole_one_is_made():
     assert planning.warm == 0
 
 
+@pytest.mark.long
 def test_where_much_changed_or_groups_go_first_a_whole_search_is_made():
     cluster, planning = BuiltCluster(30, 300, ROOMY, 5), PlanCache()
     unbounded = replace(SETTINGS[2], heed_budgets=False)

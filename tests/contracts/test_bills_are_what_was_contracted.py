@@ -77,6 +77,7 @@ def test_the_bill_is_that_of_an_independent_calculator(seed: int) -> None:
     assert found == pytest.approx(float(expected), abs=1e-6)
 
 
+@pytest.mark.long
 @given(st.integers(0, 10**9))
 def test_the_price_of_a_machine_is_what_it_adds_to_the_bill(seed: int) -> None:
     chance = Random(seed)

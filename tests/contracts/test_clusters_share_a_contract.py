@@ -95,6 +95,7 @@ def objections(plan):
     return [str(why) for held in (*plan.held, *plan.rejected) for why in held.why]
 
 
+@pytest.mark.long
 def test_what_others_have_uses_a_reservation_up():
     async def story(server, clock):
         members = [Member(name, server, clock, reserved=5) for name in NAMES]

@@ -78,6 +78,7 @@ async def test_every_view_is_accessible_and_complains_of_nothing(answering: Show
     assert tab.messages == []
 
 
+@pytest.mark.long
 async def test_the_judge_of_others_sees_what_is_wrong(small: Shown) -> None:
     tab = await small.tab()
     await tab.evaluate(FAULTS)

@@ -148,6 +148,7 @@ def test_a_cluster_that_only_karmada_knows_is_shown_by_its_summary() -> None:
 # Consolidation
 
 
+@pytest.mark.long
 @settings(max_examples=12)
 @given(st.integers(0, 10_000))
 def test_every_node_is_on_the_board_and_points_lie_on_the_right_side_of_the_line(seed) -> None:

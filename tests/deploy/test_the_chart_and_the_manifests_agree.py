@@ -247,6 +247,7 @@ def flags_of(found: list[Object]) -> set[str]:
     return set(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
 
 
+@pytest.mark.long
 @rendered
 def test_a_dashboard_shows_this_cluster_or_those_of_a_kubeconfig() -> None:
     base: Object = {"enabled": True, "token": {"secretName": "t"}, "tls": {"insecure": True}}

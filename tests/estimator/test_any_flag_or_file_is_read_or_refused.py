@@ -76,6 +76,7 @@ def test_any_autoscaler_status(text):
     assert isinstance(groups, list)
 
 
+@pytest.mark.long
 @given(st.one_of(spoilt(TEMPLATE), st.text(max_size=100)))
 def test_any_group_template(text):
     with_types = Catalogue("aws", "us-east-1")

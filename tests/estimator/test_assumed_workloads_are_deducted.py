@@ -167,6 +167,7 @@ def test_what_is_deducted_and_what_is_left_is_the_promise(cores, assumed):
     assert placed + left == asked
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(clusters, workloads, workloads, st.integers(1, 4))
 def test_more_promises_never_leave_more_room(cores, some, more, cpu):

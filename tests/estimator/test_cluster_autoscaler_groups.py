@@ -58,6 +58,7 @@ def test_the_status_is_read_in_both_forms():
     assert node_group_status.parse("time: x\nautoscalerStatus: Initializing\n") == []
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(
     st.text(max_size=200)

@@ -54,6 +54,7 @@ def test_order_and_repetition_of_news_change_nothing(observations, random, now):
     assert told(observations).current(now) == told(again).current(now)
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(st.lists(news, max_size=12), moments)
 def test_whatever_failed_counts_again_after_the_interval(observations, now):
@@ -174,6 +175,7 @@ def test_offerings_do_not_pile_up():
     assert OfferingKey("t29999", "a", "spot") in failures._offers
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(st.lists(st.tuples(news, st.integers(0, 900)), max_size=12), st.integers(0, 900))
 def test_asking_in_between_changes_no_later_verdict(observations, later):

@@ -123,6 +123,7 @@ async def test_one_of_many_clusters_that_is_not_counted_cannot_tell(world):
         assert estimator.not_ready() is not None
 
 
+@pytest.mark.long
 async def test_one_of_many_clusters_that_is_dead_holds_up_nobody(world):
     clusters = {"dead": Dead(), "quick": world.transport}
     async with serving(clusters, wait=False, fleet=True) as estimator:

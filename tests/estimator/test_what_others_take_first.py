@@ -90,6 +90,7 @@ def test_a_promise_costs_exactly_what_was_promised(promised):
     played(story)
 
 
+@pytest.mark.long
 def test_components_of_a_set_share_nodes_of_a_group():
     """Three halves of a core fit on a node: a set of one and two takes one, like a set of three."""
 

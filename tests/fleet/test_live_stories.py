@@ -84,6 +84,7 @@ async def _is_ready(cluster: LiveCluster, name: str, replicas: int) -> bool:
     return await ready(cluster, name) == replicas
 
 
+@pytest.mark.long
 def test_zone_spread_is_kept_while_nodes_are_bought() -> None:
     spread = {
         "maxSkew": 1,

@@ -95,6 +95,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_bombs_do_not_go_off(bomb: str) -> None:
     for target in TARGETS:

@@ -119,6 +119,7 @@ def every_stage_is_timed(cluster: MeasuredCluster, times: int) -> bool:
     return all(cluster.value(f"{SECONDS}_count", pool="shared", stage=stage) == times for stage in STAGES)
 
 
+@pytest.mark.long
 def test_a_scale_up_that_succeeds_is_counted_and_timed_and_nobody_is_alarmed(tmp_path: Path) -> None:
     cluster = MeasuredCluster()
     uid = cluster.add_worker("small")

@@ -47,6 +47,7 @@ def test_a_strategy_takes_what_a_plain_loop_takes(devices, request, mode):
     assert [table.device(row).name for row in taken] == (expected or [])
 
 
+@pytest.mark.long
 @given(pools(), requests(), st.sampled_from(MODES), st.randoms(use_true_random=False))
 def test_the_order_in_which_devices_came_does_not_matter(devices, request, mode, order):
     shuffled = random.Random(order.random()).sample(devices, len(devices))
@@ -60,6 +61,7 @@ def test_the_order_in_which_devices_came_does_not_matter(devices, request, mode,
     assert answers[0] == answers[1]
 
 
+@pytest.mark.long
 @given(pools(), requests())
 def test_the_trace_of_a_chain_adds_up(devices, request):
     _, found = surviving(devices, request, "Static")

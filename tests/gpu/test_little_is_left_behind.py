@@ -98,6 +98,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(usual, steps)
 def test_what_is_remembered_gives_the_same_answer_as_looking_afresh(requests, history):
@@ -206,6 +207,7 @@ def test_without_a_mix_it_learns_one():
     assert {shape.share for shape in strategy.learning.mix.weights} == {HALF}
 
 
+@pytest.mark.long
 def test_learning_follows_what_is_asked_now():
     learning = LearnedMix()
     for number in range(20_000):

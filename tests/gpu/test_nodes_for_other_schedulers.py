@@ -277,6 +277,7 @@ def test_claims_go_to_the_pool_that_is_labelled_for_drivers_not_to_one_that_says
     tell(story, *pools, device_class(), claim_template("big", BIG))
 
 
+@pytest.mark.long
 def test_a_claim_that_no_model_can_meet_brings_nothing_and_says_why() -> None:
     huge = BIG.replace("20Gi", "200Gi")
 

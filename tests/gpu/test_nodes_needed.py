@@ -1,5 +1,6 @@
 """How many nodes are asked for: never fewer than what fits, never more than biggest first would take."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def packed(order: list[WaitingWorker]) -> BinPacking:
     return packing
 
 
+@pytest.mark.long
 @given(_SIZES)
 def test_the_chosen_order_is_the_same_items_and_no_worse(sizes: list[tuple[int, int, int]]) -> None:
     given_ = items(sizes)
@@ -51,6 +53,7 @@ def test_the_chosen_order_is_the_same_items_and_no_worse(sizes: list[tuple[int, 
     assert len(packed(order).bins) <= len(packed(given_).bins)
 
 
+@pytest.mark.long
 @given(_SIZES)
 def test_nothing_is_packed_twice_or_over_the_edge(sizes: list[tuple[int, int, int]]) -> None:
     packing = packed(best_order(items(sizes), BRINGS))

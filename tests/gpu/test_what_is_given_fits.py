@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +97,7 @@ def pod_of(name, node, kind, amount):
     )
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=150)
 @given(st.lists(there, max_size=6), st.lists(asked, min_size=1, max_size=6))
 def test_pods_that_are_given_devices_fit_on_their_nodes(pods, waiting):

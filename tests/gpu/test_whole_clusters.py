@@ -106,6 +106,7 @@ def test_what_can_never_fit_buys_nothing_and_stops_nobody() -> None:
     tell(story, gpu_pool("gpu", "g6.xlarge", "g5.xlarge"))
 
 
+@pytest.mark.long
 def test_a_gang_starts_together_on_several_nodes() -> None:
     members = [f"train-{number}" for number in range(3)]
     gang = {"gang_enabled": "true", "gang_min_members": "3", "gang_desired_members": "3"}
@@ -163,6 +164,7 @@ def quota_kind() -> Object:
     }
 
 
+@pytest.mark.long
 def test_a_quota_is_kept_before_anything_is_bought() -> None:
     names = [f"infer-{number}" for number in range(4)]
 

@@ -82,6 +82,7 @@ def test_a_stock_out_of_the_first_candidate_turns_to_the_next() -> None:
     tell(story, ONE, TWO)
 
 
+@pytest.mark.long
 def test_when_everything_is_sold_out_it_starts_over_and_is_served_in_the_end() -> None:
     async def story(told: Story) -> None:
         out = told.cluster.cloud.stock_out()
@@ -97,6 +98,7 @@ def test_when_everything_is_sold_out_it_starts_over_and_is_served_in_the_end() -
     tell(story, ONE, TWO)
 
 
+@pytest.mark.long
 def test_a_node_that_never_shows_its_devices_is_reported_and_another_serves() -> None:
     async def story(told: Story) -> None:
         told.cluster.cloud.boot_badly(1, device_seconds=10**6)
@@ -128,6 +130,7 @@ def test_a_request_that_is_deleted_on_the_way_leaves_no_pod_and_no_record() -> N
     tell(story, ONE)
 
 
+@pytest.mark.long
 def test_bad_weather_changes_nothing() -> None:
     async def story(told: Story) -> None:
         faults = told.cluster.embedded.faults

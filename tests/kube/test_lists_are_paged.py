@@ -119,6 +119,7 @@ def test_who_stops_reading_leaves_nothing_behind():
     assert virtually(scenario()) == set()
 
 
+@pytest.mark.long
 def test_a_page_that_failed_unread_is_not_complained_about():
     async def scenario():
         complaints = []
@@ -186,6 +187,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.lists(JSON_VALUES, max_size=6), st.integers(0, 6))
 def test_a_good_object_survives_among_any_others(others, position):
     items = [*others[:position], {"metadata": {"name": "good"}}, *others[position:]]

@@ -668,6 +668,7 @@ async def longest_without_leader(electors, end):
     return longest
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(FAULTS, st.sampled_from([0, 1, 5]), st.randoms(use_true_random=False))
 def test_leaders_do_not_overlap_whatever_stops_cuts_off_and_deletes(faults, ending, random):

@@ -135,6 +135,7 @@ def test_every_option_has_a_flag_of_its_own_and_says_what_it_is_for(options):
     assert all(field.full_help for field in option_fields(options))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "module",
     [

@@ -157,6 +157,7 @@ def test_every_alias_leads_to_a_model_of_its_family() -> None:
             assert model_name(alias) == model.family
 
 
+@pytest.mark.long
 @given(st.data())
 def test_instances_never_overlap_and_stay_on_the_card(data: st.DataObject) -> None:
     model = data.draw(st.sampled_from([model for model in gpu_models() if model.slots]))
@@ -178,6 +179,7 @@ def test_instances_never_overlap_and_stay_on_the_card(data: st.DataObject) -> No
     assert all(partition.start in templates[partition.template].placement for partition in held)
 
 
+@pytest.mark.long
 @given(
     st.dictionaries(
         st.sampled_from([key for form in FORMS.values() for key in form["labels"]]), st.text(max_size=12)

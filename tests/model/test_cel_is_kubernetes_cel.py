@@ -101,6 +101,7 @@ def test_verdicts_of_the_go_compiler(text: str, expected: str) -> None:
     assert verdict(text) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("loops", "expected"), [(4, "True"), (6, "error")])
 def test_a_selector_that_costs_too_much_is_an_error_that_nothing_absorbs(loops: int, expected: str) -> None:
     names = "abcdef"[:loops]

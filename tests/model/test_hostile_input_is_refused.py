@@ -184,6 +184,7 @@ def nested(depth: int) -> Any:
     return value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("field", ["metadata", "spec", "status", "unknown"])
 def test_deep_nesting_is_refused_or_ignored(kind: str, field: str) -> None:

@@ -91,6 +91,7 @@ def filled(gpus: list[int], placed: list[tuple[int, DeviceDemand]]) -> tuple[Roo
     return room, naive
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=3), placings, demands)
 def test_as_many_fit_as_plain_loops_can_place(gpus, placed, demand) -> None:
@@ -107,6 +108,7 @@ def test_as_many_fit_as_plain_loops_can_place(gpus, placed, demand) -> None:
     assert not fits(after, wants(demand)).any()
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=3), placings, demands, demands)
 def test_relocation_places_what_fits_and_takes_everything_back(gpus, placed, one, other) -> None:
@@ -129,6 +131,7 @@ def test_relocation_places_what_fits_and_takes_everything_back(gpus, placed, one
     ] * int((before > 0).sum())
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=3), placings, demands)
 def test_nodes_that_go_and_come_take_their_devices_along(gpus, placed, demand) -> None:

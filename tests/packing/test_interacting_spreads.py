@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def spread_cases(draw):
     return nodes, [(PLAIN, row) for row in bound], shape, room, order, draw(st.none() | st.integers(0, 12))
 
 
+@pytest.mark.long
 @given(spread_cases())
 @settings(max_examples=200, deadline=None)
 def test_replicas_go_where_one_after_the_other_would(case):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def same_room(nodes, snapshot):
     return all(found[node.name][resource] == units for node in nodes for resource, units in node.free.items())
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(clusters(), shapes)
 def test_feasible_nodes(cluster, shape):
@@ -68,6 +70,7 @@ expressions = st.builds(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(node_lists(1), st.lists(st.lists(expressions, min_size=1, max_size=2), min_size=1, max_size=2))
 def test_node_affinity_alone_means_what_the_api_says(rows, alternatives):
@@ -87,6 +90,7 @@ def test_node_affinity_alone_means_what_the_api_says(rows, alternatives):
     }
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(clusters(), shapes)
 def test_count_is_what_placing_one_by_one_reaches(cluster, shape):
@@ -98,6 +102,7 @@ def test_count_is_what_placing_one_by_one_reaches(cluster, shape):
     assert answer.total == int(answer.per_node.sum())
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None)
 @given(clusters(), shapes, st.integers(0, 12))
 def test_a_limit_caps_the_count_and_says_where(cluster, shape, limit):
@@ -114,6 +119,7 @@ def test_a_limit_caps_the_count_and_says_where(cluster, shape, limit):
     assert same_room(nodes, after)
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None)
 @given(clusters(), shapes)
 def test_what_was_counted_can_be_placed(cluster, shape):
@@ -151,6 +157,7 @@ def test_large_nodes_hold_as_many_sets_as_arithmetic_says(cores, parts):
     assert result.sets == min(cores // per_set, 2**31 - 1)
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None)
 @given(clusters(), st.lists(component_lists, max_size=4))
 def test_workloads_are_deducted_one_after_the_other(cluster, workloads):
@@ -176,6 +183,7 @@ def test_never_above_the_best_possible(rows, components):
     assert found <= best_sets(naive_nodes(rows), components, 3)
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None)
 @given(clusters(1), shapes, st.data())
 def test_more_room_never_lowers_the_count(cluster, shape, data):
@@ -193,6 +201,7 @@ def test_more_room_never_lowers_the_count(cluster, shape, data):
     assert count(built(richer, cluster.pods).snapshot, shape).total >= count(cluster.snapshot, shape).total
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None)
 @given(clusters(1), shapes, requests())
 def test_smaller_requests_never_lower_the_count(cluster, shape, less):

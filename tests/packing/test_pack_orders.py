@@ -59,6 +59,7 @@ def test_equal_pods_go_where_each_by_itself_would(
     assert [node.requests for node in together.nodes] == [node.requests for node in alone.nodes]
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 60))
 def test_the_cheapest_of_several_orders_is_kept(seed: int, count: int) -> None:

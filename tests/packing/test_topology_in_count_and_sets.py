@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +67,7 @@ component_lists = st.lists(st.tuples(shapes, st.integers(0, 3)), min_size=1, max
 )
 
 
+@pytest.mark.long
 @settings(max_examples=120, deadline=None)
 @given(small_clusters(), shapes)
 def test_count_is_what_a_scheduler_reaches_pod_by_pod(case, shape):
@@ -78,6 +80,7 @@ def test_count_is_what_a_scheduler_reaches_pod_by_pod(case, shape):
     )
 
 
+@pytest.mark.long
 @settings(max_examples=120, deadline=None)
 @given(small_clusters(), component_lists, st.integers(1, 6))
 def test_sets_are_placed_as_pod_by_pod_would(case, components, bound):

@@ -40,6 +40,7 @@ def mask(topology, shape):
     return [True] * topology.snapshot.n if allowed is None else allowed.tolist()
 
 
+@pytest.mark.long
 @given(clusters(), shapes)
 @settings(max_examples=180, deadline=None)
 def test_every_node_gets_the_naive_answer(case, shape):
@@ -65,6 +66,7 @@ def test_placed_pods_count_like_bound_ones(case, placements, shape):
     assert mask(Topology(case.snapshot.minus(promised)), shape) == expected
 
 
+@pytest.mark.long
 @given(clusters(), shapes, shapes, st.data())
 @settings(max_examples=100, deadline=None)
 def test_taking_a_pod_away_undoes_placing_it(case, shape, other, data):
@@ -78,6 +80,7 @@ def test_taking_a_pod_away_undoes_placing_it(case, shape, other, data):
     assert mask(topology, shape) == before
 
 
+@pytest.mark.long
 @given(clusters(), shapes, st.data())
 @settings(max_examples=180, deadline=None)
 def test_many_replicas_go_where_one_after_the_other_would(case, shape, data):

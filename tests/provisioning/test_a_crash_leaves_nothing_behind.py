@@ -115,6 +115,7 @@ def test_bad_weather_changes_nothing() -> None:
     play(storm)
 
 
+@pytest.mark.long
 def test_events_that_got_lost_are_made_up_for_by_the_next_list() -> None:
     def deaf(stage: Stage) -> None:
         lost = stage.cluster.faults.lose_events("asker", path="/pods")

@@ -108,6 +108,7 @@ def pairs(draw: st.DrawFn) -> tuple[NodeRequest, NodeCandidate]:
     return one, candidate
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(pairs())
 def test_every_manifest_is_valid_bounded_and_the_same_each_time(

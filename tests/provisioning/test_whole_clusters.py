@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from karpool.model.karpenter.objects import DO_NOT_DISRUPT, NodePool, pool_of
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, NODEPOOLS, PODS
 from karpool.packing.new_nodes.offerings import Offerings
@@ -53,6 +55,7 @@ def stands(backend: SmartPodBackend) -> Callable[[], Awaitable[bool]]:
     return there
 
 
+@pytest.mark.long
 def test_a_workload_takes_the_room_of_a_placeholder_by_preemption() -> None:
     """Hand-off without a race: nothing has to be withdrawn before the workload comes."""
 
@@ -114,6 +117,7 @@ def test_a_node_is_kept_while_its_placeholder_stands_and_goes_when_nobody_comes(
     play(story, pool("general", type=[TYPE]), consolidation=True)
 
 
+@pytest.mark.long
 def test_the_next_rung_is_tried_after_a_stock_out_and_the_first_rests() -> None:
     async def story(cluster: LiveCluster, backend: SmartPodBackend) -> None:
         out = cluster.cloud.stock_out(TYPE)

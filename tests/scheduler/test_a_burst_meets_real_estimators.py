@@ -71,6 +71,7 @@ async def has_condition(stage, name):
 kept_or_asked = pytest.mark.parametrize("rooms", [True, False], ids=["room kept", "asked"])
 
 
+@pytest.mark.long
 @kept_or_asked
 @pytest.mark.parametrize("flags", [PROTECTED, {"cluster_name": "member1"}], ids=["verifies", "ignores"])
 async def test_two_deployments_created_together_and_room_for_one(flags, rooms):

@@ -4,6 +4,8 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from karpool.manager.manager import Manager
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS, PODS, PROPAGATIONPOLICIES, RESOURCEBINDINGS
 from karpool.scheduler.controller.controller import Scheduler
@@ -102,6 +104,7 @@ def test_of_two_deployments_exactly_one_lands_where_there_is_room_for_one_and_th
     assert then == {"m1": ["Running"] * 3}
 
 
+@pytest.mark.long
 def test_a_burst_and_a_scheduler_that_dies_in_it_leave_no_pod_without_a_node():
     async def story():
         async with fleet(m1=5, m2=3) as (control, admin, readers):

@@ -4,6 +4,7 @@ And what is written then: only what changes, and nothing when nothing does.
 """
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def padded(value):
     return [padded(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.long
 @given(placements)
 def test_fields_that_say_nothing_make_no_difference(placement):
     assert same_placement(placement_text(placement), placement)
@@ -57,6 +59,7 @@ def test_fields_that_say_nothing_make_no_difference(placement):
     assert same_placement(placement_text(placement), padded(placement))
 
 
+@pytest.mark.long
 @given(placements)
 def test_whatever_says_something_makes_one(placement):
     for path in paths(placement):
@@ -65,6 +68,7 @@ def test_whatever_says_something_makes_one(placement):
         assert not same_placement(placement_text(placement), other)
 
 
+@pytest.mark.long
 @given(placements, st.text(max_size=20))
 def test_what_is_missing_or_unreadable_is_not_the_same(placement, text):
     assert not same_placement(None, placement)
@@ -80,6 +84,7 @@ targets = st.lists(st.builds(TargetCluster, st.sampled_from(["a", "b"]), st.inte
 notes = st.dictionaries(st.sampled_from(["promise", "reason"]), st.sampled_from(["x", "y"]), max_size=2)
 
 
+@pytest.mark.long
 @given(placements, st.none() | placements, targets, targets, notes, notes)
 def test_only_what_changes_is_written(placement, applied, before, now, held, wanted):
     known = dict(held) if applied is None else {**held, APPLIED_PLACEMENT: placement_text(applied)}

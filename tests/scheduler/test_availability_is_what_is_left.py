@@ -96,6 +96,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.long
 @given(STEPS)
 async def test_counts_that_were_kept_are_those_of_a_reader_that_keeps_none(steps):
     ledger = PromiseLedger(PromiseLifetime(300, 900, 30))
@@ -329,6 +330,7 @@ nodes = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5)
 asks = st.tuples(st.integers(1, 4), st.integers(0, 4))
 
 
+@pytest.mark.long
 @given(nodes, asks, st.lists(asks, max_size=4))
 def test_no_placement_of_promises_displaces_more_than_is_taken_off(given_nodes, wanted, promised):
     """Against placing them, on any nodes that have room."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -202,6 +203,7 @@ def test_only_clusters_that_passed_the_filters_are_asked_and_each_once(case):
     assert step == schedule(read_binding(raw), clusters, everything, mode=mode)
 
 
+@pytest.mark.long
 @given(st.lists(cases(), min_size=2, max_size=4), fleets(), st.booleans())
 def test_filtered_clusters_that_were_kept_are_those_of_every_binding(several, fleet, is_replaced):
     """Bindings of one placement and kind share what the filters let through, until the clusters change."""

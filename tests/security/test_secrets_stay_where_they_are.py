@@ -281,6 +281,7 @@ def bundled(path: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)  # everything there is runs at once
 async def test_no_canary_is_ever_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = ApiServer(RealClock())

@@ -42,6 +42,7 @@ def test_every_ready_file_says_what_it_expects():
     assert [file.stem for file in files if not read_scenario(file)[0].scenario.expect] == []
 
 
+@pytest.mark.long
 def test_replicas_are_placed_where_gpus_could_be_bought_and_each_gets_one(play):
     figures = play("scale-from-zero-gpu", "15m")
     assert figures["launched"] == figures["podsBound"] == 10

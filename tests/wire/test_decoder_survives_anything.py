@@ -91,6 +91,7 @@ def test_any_bytes_are_read_or_refused(data, read):
         read(data)
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(st.randoms(use_true_random=False), st.sampled_from(READERS))
 def test_any_damage_is_read_or_refused(random, read):
@@ -98,6 +99,7 @@ def test_any_damage_is_read_or_refused(random, read):
         read(mutated(random))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "message",
     [
@@ -144,6 +146,7 @@ def test_more_work_than_an_honest_client_asks_for_is_refused(message):
         read(message.SerializeToString())
 
 
+@pytest.mark.long
 async def test_a_thousand_malformed_requests_leave_the_server_as_it_was():
     world = World()
     await world.add(node("a"))

@@ -29,6 +29,7 @@ async def life(on: Stage) -> tuple[int, int, int]:
     return *large, len(on.machines("small"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("write", range(1, WRITES, 3))
 def test_a_crash_at_any_write_is_made_up_for(write: int, when: str) -> None:

@@ -121,6 +121,7 @@ def test_a_stock_out_backs_the_group_off_and_another_group_steps_in() -> None:
     play([SMALL, LARGE], story)
 
 
+@pytest.mark.long
 def test_a_failing_group_is_tried_again_after_5_10_20_and_30_minutes() -> None:
     async def story(on: Stage) -> None:
         on.cloud.stock_out()

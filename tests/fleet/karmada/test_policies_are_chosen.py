@@ -116,6 +116,7 @@ async def claimant(world: Fleet) -> tuple[str | None, str | None]:
     return first, second
 
 
+@pytest.mark.long
 def test_of_two_policies_the_higher_priority_wins_and_keeps_its_claim() -> None:
     async def story() -> list[tuple[str | None, str | None]]:
         seen = []

@@ -19,6 +19,7 @@ ON = KarpenterSettings(consolidates=True)
 ANY = {"budgets": [{"nodes": "100%"}]}
 
 
+@pytest.mark.long
 def test_empty_nodes_go_together_after_their_window_and_fifteen_seconds() -> None:
     async def story(stage: Stage) -> None:
         await stage.pool(disruption={**ANY, "consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty"})
@@ -113,6 +114,7 @@ def test_a_node_is_replaced_by_a_cheaper_one_that_is_ready_first() -> None:
     play(story, settings=ON)
 
 
+@pytest.mark.long
 def test_when_the_replacement_is_out_of_stock_the_node_is_opened_again() -> None:
     async def story(stage: Stage) -> None:
         await stage.pool(disruption=ANY)
@@ -217,6 +219,7 @@ def test_who_asks_not_to_be_disturbed_is_not(what: str) -> None:
     play(story, settings=ON)
 
 
+@pytest.mark.long
 def test_a_crash_in_the_middle_of_a_command_leaves_no_closed_node() -> None:
     async def story(stage: Stage) -> None:
         await stage.pool(disruption=ANY)

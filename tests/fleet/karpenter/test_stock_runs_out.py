@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from karpool.model.karpenter.objects import CAPACITY_TYPE, ON_DEMAND, SPOT
 from karpool.model.kubernetes.api_resources import NODEPOOLS
 from karpool.model.kubernetes.meta import condition
@@ -41,6 +43,7 @@ def test_another_offering_takes_over_when_spot_has_run_out() -> None:
     play(story)
 
 
+@pytest.mark.long
 def test_the_next_offer_of_the_same_launch_takes_over_when_one_zone_has_run_out() -> None:
     async def story(stage: Stage) -> None:
         stage.cloud.stock_out(instance_type="small", zone="zone-a")
@@ -66,6 +69,7 @@ def test_another_pool_takes_over_when_the_first_has_nothing_left() -> None:
     play(story)
 
 
+@pytest.mark.long
 def test_an_offering_is_tried_again_after_three_minutes() -> None:
     async def story(stage: Stage) -> tuple[float, int]:
         rule = stage.cloud.stock_out()
@@ -98,6 +102,7 @@ def test_when_nothing_at_all_is_left_it_does_not_ask_again_and_again() -> None:
     assert play(story) == 1
 
 
+@pytest.mark.long
 def test_a_machine_that_never_registers_is_given_up_after_fifteen_minutes() -> None:
     async def story(stage: Stage) -> None:
         stage.cloud.boot_badly(registers=False)

@@ -166,6 +166,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(steps=steps, seed=st.integers(0, 9), late=st.booleans())
 def test_whatever_happens_no_node_is_overfull_and_every_rule_is_kept(

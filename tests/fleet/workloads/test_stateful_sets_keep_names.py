@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from karpool.kube.api.client import Client
 from karpool.kube.api.decoding import Object
 from karpool.model.kubernetes.api_resources import PODS, PVCS, STATEFULSETS
@@ -107,6 +109,7 @@ def test_an_update_goes_from_the_top_down_to_the_partition_and_no_further() -> N
     assert status["updatedReplicas"] == 4
 
 
+@pytest.mark.long
 def test_killed_after_any_write_it_ends_the_same() -> None:
     async def story(kill_at: int) -> tuple[bool, dict[str, str], int]:
         async with living() as (cluster, admin):
