@@ -1,7 +1,7 @@
-"""Places Karmada bindings on clusters, and promises the room so that it is given once.
+"""Places Karmada bindings on clusters, and reserves their capacity by promises, so that it is given once.
 
-`cycle/` decides, `promises/` remembers, `controller/` writes.
+`cycle/` decides, `promises/` keeps the reservations, `controller/` writes.
 Start with `cycle/cycle`, then `promises/ledger`.
-`descheduler/` takes back replicas that cannot start.
+`descheduler/` takes replicas that cannot start off their clusters.
 Imports `wire`, `manager` and below; no other capability.
 """

@@ -1,4 +1,4 @@
-"""The scheduler as the manager runs it: from flags to its options, and who it asks."""
+"""The scheduler as the manager runs it: from flags to its settings and estimator clients."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +45,7 @@ async def _build(
 
 
 async def check_estimators(client: Client, access: EstimatorAccessOptions) -> None:
-    """Certificates that cannot be used end a process that does not lead yet, too. Raises Invalid."""
+    """Check certificates even before this process leads. Raises Invalid."""
     estimators = estimator_clients(access, client)
     if estimators is not None:
         await estimators.close()
@@ -79,10 +79,10 @@ def scheduler_settings(options: SchedulerOptions) -> SchedulerSettings:
 
 
 def estimator_clients(access: EstimatorAccessOptions, client: Client) -> "EstimatorClient | None":
-    """Raises Invalid for certificates that cannot be used."""
+    """Raises Invalid for unusable certificates."""
     if not access.enabled:
         return None
-    # Whoever asks no estimator is spared gRPC and cryptography: 25 MiB.
+    # Without estimators gRPC and cryptography are not loaded: 25 MiB.
     from karpool.scheduler.estimates.estimator_client import (
         EstimatorClient,
         EstimatorSettings,
@@ -131,7 +131,7 @@ def manager_options(
 
 
 def config_of(connection: KarmadaConnectionOptions) -> ClusterConfig:
-    """Where the Karmada API server is. Raises ConfigError."""
+    """The connection to the Karmada API server. Raises ConfigError."""
     path, master = connection.kubeconfig, connection.master
     if not path and master:
         return ClusterConfig("karmada", master.rstrip("/"))

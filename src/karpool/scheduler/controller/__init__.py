@@ -1,1 +1,1 @@
-"""The shell: watches bindings, writes placements, reports. Start with `controller`, then `reconciler`."""
+"""The imperative shell: watches, writes, reports. Start with `controller`, then `reconciler`."""

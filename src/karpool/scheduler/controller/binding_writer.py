@@ -1,13 +1,11 @@
-"""Write a decision to its binding, and learn what became of it.
+"""Writes a decision to its binding, and classifies the API server's answer.
 
-Every write checks first that we still lead, and carries the version that was read. What
-the API server answers is sorted into what the caller does next; a status that another
-controller changed in between is read again and written again, because the decision
-it reports still stands.
+Every write first checks that this process still leads, and carries the resourceVersion that was read. The
+answer is mapped to what the caller does next. If another controller changed the status in between, the
+binding is read and the status written again, because the decision that it reports still stands.
 
-A patch names only what differs, so that a second pass over an unchanged binding has
-nothing to write. Lists are replaced by merge patches as a whole, which is why
-`conditions` are always those of the version that the patch names.
+A patch contains only differences, so that a second pass over an unchanged binding writes nothing. Merge
+patches replace lists as a whole, therefore `conditions` are always those of the version that the patch names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,12 +41,12 @@ MESSAGE_MAX = 4096  # of a condition; the API allows 32768, people read less
 
 @dataclass(frozen=True, slots=True)
 class ScheduledCondition:
-    """How a pass over a binding ended, as its condition says it."""
+    """The result of a pass over a binding, as written to its condition."""
 
     reason: ScheduleReason
     message: str
-    affinity_name: str | None = None  # of the group in use; None: leave it as it is
-    is_partial: bool = False  # a result was written, and more is wanted
+    affinity_name: str | None = None  # name of the affinity group in use; None: do not change it
+    is_partial: bool = False  # a result was written, and replicas are missing
 
     @property
     def is_success(self) -> bool:
@@ -72,10 +70,9 @@ def outcome_of(decision: SchedulingDecision) -> ScheduledCondition:
 def result_patch(
     binding: Binding, targets: Sequence[TargetCluster], annotations: Mapping[str, str | None]
 ) -> Object | None:
-    """A merge patch that makes `targets` the result; None when there is nothing to change.
+    """A merge patch that makes `targets` the result; None if nothing changes.
 
-    `annotations` are written along with a change of the targets: what has to become known in the
-    same instant.
+    `annotations` are written together with a change of the targets, so that both become visible at once.
     """
     changed: Object = {}
     if not same_placement(binding.applied_placement, binding.raw_placement):
@@ -93,10 +90,10 @@ def result_patch(
 def status_patch(
     binding: Binding, outcome: ScheduledCondition, now: str, *, scheduled_now: bool = False
 ) -> Object | None:
-    """A merge patch of the status; None when it says so already.
+    """A merge patch of the status; None if nothing changes.
 
-    With `scheduled_now` the time of the last success moves even if nothing else does: a requested
-    rescheduling is answered by that.
+    With `scheduled_now` the time of the last success changes even if nothing else does: it answers a
+    requested rescheduling.
     """
     conditions = [dict(condition) for condition in binding.raw_conditions]
     updated = upsert_condition(conditions, outcome.condition(), now)
@@ -104,7 +101,7 @@ def status_patch(
     if updated != conditions:
         changed["conditions"] = updated
     if outcome.is_success or outcome.is_partial:
-        # After a partial placement too: members report only of bindings that were scheduled once.
+        # After a partial placement too: members only report on bindings that were scheduled once.
         if binding.observed_generation != binding.generation:
             changed["schedulerObservedGeneration"] = binding.generation
         if outcome.affinity_name is not None and outcome.affinity_name != binding.observing_affinity_name:
@@ -115,7 +112,7 @@ def status_patch(
 
 
 def observed_patch(binding: Binding) -> Object | None:
-    """For a binding that needed no scheduling: others wait to see that this generation was looked at."""
+    """A patch for a binding that needs no scheduling: other controllers wait for the observed generation."""
     if binding.observed_generation == binding.generation:
         return None
     return _of_version(binding, {"schedulerObservedGeneration": binding.generation})
@@ -126,7 +123,7 @@ def placement_text(placement: Mapping[str, Any]) -> str:
 
 
 def same_placement(text: str | None, placement: Mapping[str, Any]) -> bool:
-    """Whether an annotation says what the placement says: absent, null and empty are the same."""
+    """Whether the annotation equals the placement: absent, null and empty are the same."""
     if text is None:
         return False
     try:
@@ -146,27 +143,28 @@ def _of_version(binding: Binding, changed: Object) -> Object | None:
 
 
 class WriteOutcome(Enum):
-    """What became of a write."""
+    """The outcome of a write."""
 
     WRITTEN = "written"
     UNCHANGED = "unchanged"  # there was nothing to write
-    CONFLICT = "conflict"  # someone else wrote: look again
-    GONE = "gone"  # the binding, or its namespace, is going: nothing to do
+    CONFLICT = "conflict"  # another writer was first: read again
+    GONE = "gone"  # the binding or its namespace is being deleted: nothing to do
     REFUSED = "refused"  # by a quota
-    FAILED = "failed"  # refused for another reason: it was not carried out
-    UNKNOWN = "unknown"  # no answer came: it may have been carried out
+    FAILED = "failed"  # refused for another reason: it was not applied
+    UNKNOWN = "unknown"  # no answer: it may have been applied
 
 
 @dataclass(frozen=True)
 class WriteResult:
     outcome: WriteOutcome
-    binding: Binding | None = None  # as the server has it now, where it said so
+    binding: Binding | None = None  # the current object, if the server returned it
     message: str = ""
 
 
 class BindingWriter:
-    """`check` raises LeadershipLost when we may no longer write. `get_version` gives a version that the watch
-    delivered before the answer came, so that it is not read twice."""
+    """`check` raises LeadershipLost if this process may no longer write. `get_version` returns a version that
+    the watch delivered before the answer, so that it is not parsed twice.
+    """
 
     def __init__(
         self,
@@ -183,20 +181,20 @@ class BindingWriter:
         self._get_version = get_version
 
     async def result(self, binding: Binding, patch: Object | None) -> WriteResult:
-        """Apply a result patch; with WRITTEN comes the binding as it is now."""
+        """Apply a result patch; with WRITTEN the current binding is returned."""
         if patch is None:
             self._count("result", "unchanged")
             return WriteResult(WriteOutcome.UNCHANGED, binding)
         written = await self._sorted("result", binding.key, patch)
         if written.outcome is WriteOutcome.WRITTEN and written.binding is None:
-            # A webhook made something of it that we cannot read: look again.
+            # A webhook changed it to something unreadable: read again.
             return WriteResult(WriteOutcome.UNKNOWN, message=written.message)
         return written
 
     async def status(
         self, binding: Binding, outcome: ScheduledCondition, *, scheduled_now: bool = False
     ) -> WriteResult:
-        """Say how it went. `binding` is as the result was written; a newer spec is not spoken for."""
+        """Write the condition. `binding` is the version of the result; a newer spec is not reported on."""
         return await self._status(
             binding,
             lambda current: status_patch(
@@ -208,7 +206,7 @@ class BindingWriter:
         return await self._status(binding, observed_patch)
 
     async def read(self, key: BindingKey) -> Binding | None:
-        """The binding as the server has it; None when it is gone or cannot be read."""
+        """Read the binding from the server; None if it is gone or cannot be read."""
         try:
             return read_binding(
                 await self._client.get(key.resource, key.name, namespace=key.namespace or None)

@@ -1,12 +1,12 @@
-"""The scheduler: watch bindings and clusters, place what is ours, wake what waits.
+"""The scheduler: watches bindings and clusters, places its bindings, and retries those without capacity.
 
-Nothing is decided before every binding was read and every promise found again. A
-binding that finds no room waits until some appears: a member's summary, a released
-promise, a new cluster. Signs of room are gathered for a moment, so that many of them
-are one look at those who wait. Stopping finishes the writes under way.
+It decides nothing before every binding was listed and every promise restored. A binding without capacity
+waits until some appears: a member's summary, a released promise, a new cluster. Such events are collected for
+a moment, so that many of them cause one pass over the waiting bindings. Stopping finishes the writes in
+progress.
 
-`Scheduler` puts the parts together, for a process, a test or an embedded fleet; everything
-comes from outside. One instance is one term of leadership; the next leader is a new one.
+`Scheduler` assembles the parts, for a process, a test or an embedded fleet; all dependencies are passed in.
+One instance is one term of leadership; the next leader is a new instance.
 """
 
 import asyncio
@@ -59,19 +59,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 WORKERS = 16
-# Signs of room that come within this are one; with many waiting, looking at all of them takes longer.
+# Capacity events within this time are handled together; with many waiting bindings the pass takes longer.
 GATHER_SECONDS = 0.02
 GATHER_SECONDS_PER_WAITING = 0.002
 EXPIRY_SECONDS_MAX = 30.0
 VERIFY_SECONDS = 2.0
-LOOKS_PER_VERIFY = 4  # who begins to wait follows rooms within half a second, and is woken within two
-QUEUE = "scheduler-queue"  # what Karmada calls its own in metrics
+LOOKS_PER_VERIFY = 4  # a new waiting binding is followed within half a second, and retried within two
+QUEUE = "scheduler-queue"  # Karmada's name of it in metrics
 
 Follow = Callable[[MemberCluster | None, MemberCluster | None], None]
 
 
 class SchedulerController:
-    """`follow` is told of every change of a cluster: before and after."""
+    """`follow` is called with every change of a cluster: before and after."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class SchedulerController:
         )
 
     async def run(self, placer: BindingReconciler, stop: Stop, *, grace_seconds: float = 10.0) -> None:
-        """Place bindings until `stop` is set; then finish what is under way."""
+        """Place bindings until `stop` is set; then finish the writes in progress."""
         self.start()
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(self._wake()), group.create_task(self._expire())]
@@ -129,7 +129,7 @@ class SchedulerController:
                 group.create_task(self._work(placer, stop))
 
     def start(self) -> None:
-        """Everything was listed: find all promises again, then look at every binding of ours."""
+        """Start after the initial lists: restore all promises, then queue every binding of ours."""
         self._view.rebuild()
         self._started = True
         for binding_version in self._known.all():
@@ -137,7 +137,7 @@ class SchedulerController:
                 self._add(binding_version, "BindingAdd")
 
     def room_in(self, clusters: Iterable[str]) -> None:
-        """There may be more room in these."""
+        """Retry bindings that may fit: these clusters may have more capacity."""
         self._room.update(clusters)
         if self._room:
             self._room_appeared.set()
@@ -211,7 +211,7 @@ class SchedulerController:
             result = await placer.reconcile(key)
         except LeadershipLost:
             raise
-        except Exception as error:  # a bug, or an object nobody thought of, must not stop the others
+        except Exception as error:  # a bug, or an unexpected object, must not stop the others
             log.exception("scheduling raised", binding=str(key), reason=str(error))
             result = ReconcileResult(QueueAction.LATER)
         binding_version = self._known.get(key)
@@ -255,7 +255,7 @@ class SchedulerController:
 
 
 def _says_the_same(before: BindingVersion | None, now: Binding) -> bool:
-    """Whether nothing changed that promises depend on; most writes of a status are of this kind."""
+    """Whether nothing changed that promises depend on; most status writes are of this kind."""
     held = before.binding if before is not None else None
     return held is not None and held.generation == now.generation and held.aggregated == now.aggregated
 
@@ -269,15 +269,15 @@ class SchedulerSettings:
     workers: int = WORKERS
     unschedulable_seconds: float = UNSCHEDULABLE_SECONDS
     hold_down_seconds: float = 60.0
-    max_room_age_seconds: float = 5.0  # of rooms that are kept here; 0: none is, estimators are asked
+    max_room_age_seconds: float = 5.0  # of local rooms; 0: always ask estimators
     grace_seconds: float = 10.0
-    # Without priorities, failures come back after these, doubled each time.
+    # Back-off of failures without priorities, doubled each time.
     base_delay_seconds: float = 0.005
     max_delay_seconds: float = 1000.0
 
 
 class Scheduler:
-    """`asker` None: there are no estimators. `estimators` are those that are ours to close."""
+    """`asker` None: there are no estimators. `estimators` are closed with the scheduler."""
 
     def __init__(
         self,
@@ -358,10 +358,10 @@ class Scheduler:
         )
 
     def _keep_rooms(self, clock: Clock, registry: CollectorRegistry) -> "LocalRooms | None":
-        """Copies of what clusters have left, where their estimators are ours to follow."""
+        """Local copies of the free capacity of clusters, for estimators that can be followed."""
         if self._estimators is None or not self._options.max_room_age_seconds:
             return None
-        # Whoever asks no estimator is spared numpy.
+        # Without estimators numpy is not loaded.
         from karpool.scheduler.estimates.local_rooms import LocalRooms
         from karpool.scheduler.estimates.room_keeper import RoomKeeper
         from karpool.scheduler.estimates.room_metrics import follow_rooms
@@ -399,7 +399,7 @@ class Scheduler:
             stack.push_async_callback(self._estimators.close)
 
     async def run(self, stop: Stop) -> None:
-        """Until `stop` is set, and what was under way is written."""
+        """Run until `stop` is set and the writes in progress are finished."""
         self.metrics.leading(True)
         self._is_leading = True
         self._follow_rooms()
@@ -421,7 +421,7 @@ class Scheduler:
         ]
 
     async def _verify(self) -> None:
-        """Ask estimators now and then what of the promises has arrived, and follow their room."""
+        """Periodically ask estimators which promised replicas have arrived, and follow their capacity."""
         while True:
             for _ in range(LOOKS_PER_VERIFY):
                 await self.view.clock.sleep(VERIFY_SECONDS / LOOKS_PER_VERIFY)

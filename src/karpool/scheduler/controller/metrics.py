@@ -1,7 +1,7 @@
-"""What is counted and timed, under the names that Karmada's dashboards know, and ours.
+"""Metrics of the scheduler, under the names of Karmada's dashboards, and our own.
 
-Every label value is known beforehand, so that a series is there, at zero, from the
-start. `karmada_...` and `scheduler_...` are stable, `karpool_...` are beta.
+All label values are known beforehand, so that every series starts at zero. `karmada_...` and `scheduler_...`
+are stable, `karpool_...` are beta.
 """
 
 from collections.abc import Callable, Mapping
@@ -103,7 +103,7 @@ class SchedulerMetrics:
         self._leading = Gauge(
             "karpool_scheduler_leading", "Whether this process is the leader.", registry=registry
         )
-        # Children are bound once: looking them up costs more than counting.
+        # Children are bound once: a lookup costs more than counting.
         self._attempts = {(r, t): attempts.labels(r, t.value) for r in RESULTS for t in ScheduleType}
         self._durations = {(r, t): durations.labels(r, t.value) for r in RESULTS for t in ScheduleType}
         self._steps = {step: steps.labels(step) for step in STEPS}
@@ -135,7 +135,7 @@ class SchedulerMetrics:
 
     def plugin(self, plugin: str, point: Point, result: plugin_timing.Result, seconds: float) -> None:
         timed = self._plugins.get((plugin, point, result))
-        if timed is None:  # of another package
+        if timed is None:  # a plugin of another package
             timed = self._plugins[plugin, point, result] = self._plugin_times.labels(plugin, point, result)
         timed.observe(seconds)
 

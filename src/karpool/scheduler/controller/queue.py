@@ -1,9 +1,8 @@
-"""Which binding is looked at next: the active, the backed-off and the ones that wait for room.
+"""The queue of bindings: active ones, backed-off ones, and those that wait for capacity.
 
-Higher priorities come first, then who came first. A binding that failed comes back
-after 1, 2, 4, 8, then 10 seconds; one that found no room comes back as soon as `wake`
-says that there may be some, or after five minutes. Any event about a binding brings it
-back at once and forgets its failures. Each binding is worked on by one worker at a time.
+Higher priorities come first, then older entries. A failed binding returns after 1, 2, 4, 8, then 10 seconds.
+One without capacity returns when `wake` says that there may be some, or after five minutes. Any event of a
+binding returns it at once and resets its failures. One worker at a time handles a binding.
 """
 
 from collections.abc import Callable, Hashable
@@ -23,7 +22,7 @@ POOLS: tuple[Pool, ...] = ("active", "backoff", "unschedulable")
 
 
 class BindingQueue(Generic[K]):
-    """`prioritized=False` is Karmada's queue without the gate PriorityBasedScheduling: first come."""
+    """`prioritized=False` is Karmada's queue without the gate PriorityBasedScheduling: FIFO."""
 
     def __init__(
         self,
@@ -42,17 +41,17 @@ class BindingQueue(Generic[K]):
         self._unschedulable_seconds = unschedulable_seconds
         self._attempts: dict[K, int] = {}
         self._backed_off: dict[K, int] = {}  # -> priority
-        self._waiting: dict[K, int] = {}  # for room -> priority
+        self._waiting: dict[K, int] = {}  # for capacity -> priority
         self._closed = False
-        self.cycle = 0  # grows whenever room may have appeared
+        self.cycle = 0  # incremented when capacity may have appeared
 
     def add(self, key: K, *, priority: int = 0) -> None:
-        """Something happened to the binding."""
+        """Queue the binding after an event."""
         self._attempts.pop(key, None)
         self._activate(key, priority)
 
     def wake(self, may_fit: Callable[[K], bool] = lambda key: True) -> int:
-        """Room may have appeared: bring back those waiting for it that it may be enough for."""
+        """Capacity may have appeared: return the waiting bindings that may fit."""
         self.cycle += 1
         woken = {key: priority for key, priority in self._waiting.items() if may_fit(key)}
         for key, priority in woken.items():
@@ -60,7 +59,7 @@ class BindingQueue(Generic[K]):
         return len(woken)
 
     def failed(self, key: K, *, priority: int = 0) -> float:
-        """Before `done`: come back after a delay that grows, which is returned."""
+        """Back off; call before `done`. Returns the delay, which grows."""
         self._attempts[key] = attempts = self._attempts.get(key, 0) + 1
         delay = self._backoff(attempts)
         self._backed_off[key] = self._rank(priority)
@@ -70,10 +69,10 @@ class BindingQueue(Generic[K]):
     def unschedulable(
         self, key: K, cycle: int, *, priority: int = 0, within_seconds: float | None = None
     ) -> None:
-        """Before `done`: come back when there is room, or when the time is up.
+        """Wait for capacity or the timeout; call before `done`.
 
-        `cycle` is what it was when the binding was looked at. If room has appeared since, nobody
-        knew yet that this binding waits for it, so it comes back at once.
+        `cycle` is its value when the binding was evaluated. If capacity has appeared since, the binding
+        returns at once, because that wake-up did not include it.
         """
         if cycle != self.cycle:
             self._queue.add(key, priority=self._rank(priority))
@@ -87,12 +86,12 @@ class BindingQueue(Generic[K]):
         self._attempts.pop(key, None)
 
     def forget(self, key: K) -> None:
-        """The binding is gone, or no longer ours."""
+        """Remove a binding that is gone, or no longer ours."""
         for held in (self._attempts, self._backed_off, self._waiting):
             held.pop(key, None)
 
     async def get(self) -> K:
-        """The next key; `done` must follow. Raises ShutDown when shut down and empty."""
+        """The next key; `done` must follow. Raises ShutDown if shut down and empty."""
         key = await self._queue.get()
         while self._closed:
             self._queue.done(key)
@@ -105,12 +104,12 @@ class BindingQueue(Generic[K]):
         self._queue.done(key)
 
     def shut_down(self) -> None:
-        """Nothing more is taken in, and nothing that waits is begun."""
+        """Accept nothing more, and start nothing that is queued."""
         self._closed = True
         self._queue.shut_down()
 
     def waiting(self) -> list[K]:
-        """Those that wait for room."""
+        """The bindings that wait for capacity."""
         return list(self._waiting)
 
     def sizes(self) -> dict[Pool, int]:

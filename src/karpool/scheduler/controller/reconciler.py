@@ -1,4 +1,4 @@
-"""One pass over one binding: decide, write, report; and what the queue is to do next.
+"""One pass over one binding: decide, write, report; and what the queue does next.
 
 The cycle decides and promises (`cycle/cycle`, steps 1 to 7). Then:
 
@@ -7,8 +7,8 @@ The cycle decides and promises (`cycle/cycle`, steps 1 to 7). Then:
 10. condition and event (`BindingReporter`)
 11. `ReconcileResult` for the queue
 
-A pass over an unchanged binding writes nothing. What the API server refused was never
-promised; what it may have carried out stays promised until the binding itself tells.
+A pass over an unchanged binding writes nothing. A write that the API server refused leaves no promise; one
+that may have been applied stays promised until the binding shows the result.
 """
 
 from collections.abc import Callable
@@ -47,24 +47,24 @@ Show = Callable[[SchedulingDecision], None]
 
 
 class QueueAction(Enum):
-    """What the queue is to do with the binding."""
+    """What the queue does with the binding."""
 
     DONE = "done"
-    AGAIN = "again"  # at once: it changed under our hands
+    AGAIN = "again"  # at once: it changed during the pass
     LATER = "later"  # after a back-off
-    WAIT = "wait"  # for room
+    WAIT = "wait"  # for capacity
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
     next: QueueAction
-    after_seconds: float | None = None  # look again no later than this
+    after_seconds: float | None = None  # retry no later than this
 
 
 DONE, AGAIN, LATER, WAIT = (ReconcileResult(action) for action in QueueAction)
 _RETRIED = {
     ScheduleReason.SUCCESS: DONE,
-    ScheduleReason.NO_CLUSTER_FIT: WAIT,  # for a cluster that fits; upstream leaves it to the next event
+    ScheduleReason.NO_CLUSTER_FIT: WAIT,  # for a cluster that fits; Karmada waits for the next event
     ScheduleReason.UNSCHEDULABLE: WAIT,
     ScheduleReason.SCHEDULER_ERROR: WAIT,
     ScheduleReason.QUOTA_EXCEEDED: LATER,
@@ -72,7 +72,7 @@ _RETRIED = {
 
 
 class BindingReconciler:
-    """`show` is given for a dry run: decisions go there and nothing is written."""
+    """`show` makes it a dry run: it receives the decisions, and nothing is written."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class BindingReconciler:
         return reconciled
 
     async def _report_unreadable(self, version: BindingVersion) -> ReconcileResult:
-        """The binding cannot be read: say so on it; it comes back when it is changed."""
+        """Write on the binding that it cannot be read; it is queued again when it changes."""
         assert version.problem is not None
         scheduled = ScheduledCondition(ScheduleReason.SCHEDULER_ERROR, str(version.problem))
         log.warning("binding is invalid", binding=str(version.head.key), reason=scheduled.message)
@@ -152,7 +152,7 @@ class BindingReconciler:
             return DONE
         binding = result.binding
         if not _is_said_to_be_placed(binding):
-            # What failed is not wanted any more, or somebody died between the result and saying so.
+            # The failed result is no longer needed, or a process died between result and condition.
             written = await self._writer.status(
                 binding, ScheduledCondition(ScheduleReason.SUCCESS, SUCCESS_MESSAGE)
             )
@@ -187,7 +187,7 @@ class BindingReconciler:
         )
 
     async def _settle_promise(self, cycle_result: CycleResult, written: WriteResult) -> None:
-        """The promise follows what became of the decision."""
+        """Confirm or undo the promise according to the outcome of the write."""
         match written.outcome:
             case WriteOutcome.WRITTEN | WriteOutcome.UNCHANGED:
                 assert written.binding is not None
@@ -200,13 +200,13 @@ class BindingReconciler:
                 self._stores.take_back(cycle_result.token)
 
     def _observe(self, key: BindingKey) -> None:
-        """While a result is being written the ledger heeds nothing else about the binding; now it does."""
+        """Pass the binding to the ledger, which ignores it while a result is being written."""
         version = self._bindings.get(key)
         if version is not None and version.binding is not None:
             self._stores.observe(version.binding)
 
     async def _reread(self, cycle_result: CycleResult) -> None:
-        """A repeated request conflicts with its own first try, so only the binding tells."""
+        """Read the binding after a conflict: a retried request conflicts with its own first attempt."""
         key = cycle_result.binding.key
         try:
             current = await self._writer.read(key)
@@ -237,7 +237,7 @@ class BindingReconciler:
         if written.binding is not None:
             self._bindings.wrote(written.binding)
             if written.binding.aggregated:
-                self._observe(written.binding.key)  # what members reported meanwhile comes with it
+                self._observe(written.binding.key)  # includes what members reported meanwhile
         match written.outcome:
             case WriteOutcome.WRITTEN | WriteOutcome.UNCHANGED | WriteOutcome.GONE:
                 return DONE
@@ -270,7 +270,7 @@ def _next(cycle_result: CycleResult, decision: SchedulingDecision) -> ReconcileR
 
 
 def _reason_when_not_written(decision: SchedulingDecision) -> ScheduleReason:
-    """A result that could not be cleared is still for want of a cluster."""
+    """The reason if a result was not written; an uncleared result still has no fitting cluster."""
     return (
         ScheduleReason.NO_CLUSTER_FIT
         if decision.reason is ScheduleReason.NO_CLUSTER_FIT

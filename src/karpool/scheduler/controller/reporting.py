@@ -1,7 +1,6 @@
-"""Say on a binding, and on its template, how scheduling went: events as Karmada words them.
+"""Reports the result of scheduling on a binding and its template: events in Karmada's words.
 
-Once per change of what there is to say; a binding that is tried again and again with
-the same outcome is silent.
+An event is sent once per change; repeated attempts with the same outcome send none.
 """
 
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ class BindingReporter:
         self._recorder = recorder
 
     def placed(self, binding: Binding, decision: SchedulingDecision) -> None:
-        colon = ":" if binding.key.is_namespaced else ""  # as upstream has it
+        colon = ":" if binding.key.is_namespaced else ""  # as in Karmada
         text = f"Binding has been scheduled successfully. Result{colon} {decision.shown_targets}"
         self.report(binding, "Normal", SUCCEEDED, text)
 

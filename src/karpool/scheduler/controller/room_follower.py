@@ -1,8 +1,8 @@
-"""Follow what only estimators see: room that no summary shows.
+"""Follows capacity that only estimators see and no summary shows.
 
-While bindings wait, one call is parked at every estimator of ours, and answered when there may be more
-room. Others have no such call: they are asked what waits, now and then, and who waits is woken when the
-answer grows. Nobody is asked while nothing waits.
+While bindings wait, one long call is open to every estimator of ours, and answered when there may be more
+capacity. Other estimators have no such call: they are polled with waiting bindings, which are retried when
+the answer grows. Without waiting bindings nothing is asked.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ from karpool.model.karmada.member_cluster import MemberCluster
 from karpool.scheduler.controller.wake_ups import may_go_to
 from karpool.scheduler.estimates.estimate_cache import RoomNews, RoomSilence
 
-PAUSE_SECONDS = 1.0  # between two answers of one estimator, whose room may change all the time
-POLL_SECONDS = 30.0  # how often an estimator of another make is asked; Karmada retries after 5 minutes
-POLLED_BINDINGS = 4  # of those that wait, at each poll
+PAUSE_SECONDS = 1.0  # between two answers of one estimator, whose capacity may change all the time
+POLL_SECONDS = 30.0  # interval for estimators of other vendors; Karmada retries after 5 minutes
+POLLED_BINDINGS = 4  # waiting bindings per poll
 RETRY_SECONDS = 10.0  # after an estimator could not be reached
 
 
 class RoomReader(Protocol):
-    """What `AvailabilityReader` can tell."""
+    """The part of `AvailabilityReader` that is used here."""
 
     async def estimated(self, binding: Binding, cluster: MemberCluster) -> int | None: ...
 
 
 class RoomFollower:
-    """`waiting` are the bindings that found no room; `room_in` wakes those that a cluster may be for."""
+    """`waiting` are the bindings without capacity; `room_in` retries those that may fit a cluster."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class RoomFollower:
         self._news, self._reader, self._clock = news, reader, clock
         self._clusters, self._waiting, self._room_in = clusters, waiting, room_in
         self._seen: dict[str, int] = {}  # generations, by cluster
-        self._polled: dict[tuple[str, str], int] = {}  # answers of others, by cluster and binding
+        self._polled: dict[tuple[str, str], int] = {}  # answers of other estimators, by cluster and binding
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def look(self) -> None:
-        """Begin with clusters that came, and end with those that went, or with all if nothing waits."""
+        """Start following new clusters; stop for removed ones, or for all if nothing waits."""
         clusters = {cluster.name: cluster for cluster in self._clusters()} if self._waiting() else {}
         for name in [name for name, task in self._tasks.items() if name not in clusters or task.done()]:
             self._tasks.pop(name).cancel()
@@ -77,7 +77,7 @@ class RoomFollower:
                 await self._clock.sleep(PAUSE_SECONDS)
 
     async def _poll(self, cluster: MemberCluster) -> None:
-        """Whether one of those that wait may find more there than at the last look."""
+        """Whether a waiting binding may find more capacity there than at the last poll."""
         bindings = [binding for binding in self._waiting() if may_go_to(binding, cluster)][:POLLED_BINDINGS]
         polled: dict[tuple[str, str], int] = {}
         grew = False

@@ -1,8 +1,7 @@
-"""What a change of a cluster means for bindings: who must look again, and who may find room now.
+"""Decides which bindings a change of a cluster affects: which to reschedule, and which may fit now.
 
-A change of what a cluster is (labels, spec, that it goes) concerns every binding whose
-affinity matches the old or the new cluster, as upstream. A change of what it has, or
-what it serves, or a new cluster, concerns those that wait for room.
+A change of identity (labels, spec, deletion) affects every binding whose affinity matches the old or the new
+cluster, as in Karmada. A change of capacity or APIs, or a new cluster, affects those that wait for capacity.
 """
 
 from karpool.model.karmada.binding import Binding
@@ -11,7 +10,7 @@ from karpool.model.karmada.placement import TIER_NONE
 
 
 def identity_changed(old: MemberCluster | None, new: MemberCluster | None) -> bool:
-    """Whether bindings that have a place must look again."""
+    """Whether bindings that have a result must be evaluated again."""
     if old is None or new is None:
         return False
     return (
@@ -41,7 +40,7 @@ def _has_more(old: ResourceSummary | None, new: ResourceSummary | None) -> bool:
 
 
 def concerns(binding: Binding, *clusters: MemberCluster | None) -> bool:
-    """Whether a change of what a cluster is can matter to a binding: the affinity matches before or after.
+    """Whether a change of identity affects a binding: its affinity matches before or after.
 
     With several groups the one in use is tested, unless the binding changed since it was chosen.
     """

@@ -1,8 +1,8 @@
-"""How many replicas each chosen cluster gets: the four strategies, and overflow tiers.
+"""Divides replicas among the chosen clusters: the four strategies, and overflow tiers.
 
-Steady keeps what is placed and hands out only the difference; Fresh divides anew.
-Capacity matters to DynamicWeight and Aggregated only. It is all or nothing, unless
-partial placement is asked for; then what is missing is said.
+Steady keeps placed replicas and divides only the difference; Fresh divides all of them. Capacity matters to
+DynamicWeight and Aggregated only. The result is all or nothing, unless partial placement is enabled; then it
+names what is missing.
 """
 
 import math
@@ -30,8 +30,9 @@ NO_CLUSTERS = Infeasible(ScheduleReason.SCHEDULER_ERROR, f"{STAGE}: no clusters 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentTask:
-    """What is to be divided. `previous` in the order of `spec.clusters`; `weights` are those of the
-    static rules that match, by cluster."""
+    """The input of a division. `previous` is in the order of `spec.clusters`; `weights` are those of the
+    matching static rules, by cluster.
+    """
 
     strategy: ReplicaStrategy
     mode: SchedulingMode
@@ -42,7 +43,7 @@ class AssignmentTask:
     has_overflow: bool = False
     partial: bool = False
     cost: CostPreference = CostPreference.OFF
-    scheduling_type: str = ""  # as the policy has them, to be named where nobody knows them
+    scheduling_type: str = ""  # as in the policy, for the message if it is unknown
     division_preference: str = ""
     room_order: RoomOrder = RoomOrder.BY_TOTAL
     unlimited_weight: int = UNLIMITED_WEIGHT
@@ -50,12 +51,12 @@ class AssignmentTask:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Replicas by cluster, none of them 0; `missing` only with partial placement."""
+    """Replicas by cluster, all positive; `missing` only with partial placement."""
 
     replicas: Replicas
     divisions: tuple[ReplicaDivision, ...]
     missing: int = 0
-    failure: NotScheduled | None = None  # what a partial placement lacks
+    failure: NotScheduled | None = None  # why a partial placement is incomplete
 
 
 def assign(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | NotScheduled:
@@ -90,7 +91,7 @@ def _within(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignm
 
 
 def _static_weights(chosen: Sequence[ClusterCandidate], weights: Mapping[str, int]) -> dict[str, int]:
-    """Who has no weight gets nothing, unless nobody has one."""
+    """A cluster without a weight gets nothing, unless no cluster has one."""
     chosen_weights = {
         candidate.name: weights[candidate.name] for candidate in chosen if candidate.name in weights
     }
@@ -108,7 +109,7 @@ def _assigned(shares: Replicas, division: ReplicaDivision, missing: int = 0) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One division by room: `room` in candidate order, `kept` untouched."""
+    """One division by capacity: `room` in candidate order, `kept` unchanged."""
 
     action: str
     target: int
@@ -186,7 +187,7 @@ def _weights_shown(weights: Sequence[tuple[str, float]]) -> str:
 def _bought(
     chosen: Sequence[ClusterCandidate], task: AssignmentTask, step: _Step
 ) -> tuple[Replicas, ReplicaDivision]:
-    """Those that need new nodes: by what could be bought, or the cheapest first."""
+    """Divide the replicas that need new nodes: by the capacity that could be launched, or cheapest first."""
     rooms = dict(step.room)
     parts = {
         cluster.name: cluster.availability.room for cluster in chosen if cluster.availability is not None
@@ -248,7 +249,7 @@ def _shared_out(
 def _aggregated(
     ordered: Sequence[tuple[str, int]], step: _Step
 ) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Those in use first, then as many as are needed to hold the target."""
+    """Clusters in use first, then as many others as the target needs."""
     if step.kept:
         ordered = sorted(ordered, key=lambda cluster_room: not step.kept.get(cluster_room[0]))
     running = 0
@@ -275,14 +276,14 @@ def _divided(
 
 
 def _prices(chosen: Sequence[ClusterCandidate], cost: CostPreference) -> dict[str, float]:
-    """Empty when prices do not count, or are known of none."""
+    """Prices by cluster; empty if prices do not count, or none is known."""
     if cost is CostPreference.OFF or all(cluster_candidate.price is None for cluster_candidate in chosen):
         return {}
     return {candidate.name: price_of(candidate) for candidate in chosen}
 
 
 def _discount(prices: Mapping[str, float], name: str) -> float:
-    """Lowest price over this one; what is not priced counts as the dearest that is, what is free as 1."""
+    """Lowest price over this one; an unknown price counts as the highest known one, a price of zero as 1."""
     priced = [price for price in prices.values() if price != float("inf")]
     lowest, dearest = min(priced), max(priced)
     price = min(prices[name], dearest)
@@ -293,7 +294,7 @@ def _discount(prices: Mapping[str, float], name: str) -> float:
 
 
 def _by_tiers(chosen: Sequence[ClusterCandidate], task: AssignmentTask) -> Assignment | NotScheduled:
-    """Each tier takes all it can before the next gets any; so the last shrinks first."""
+    """Each tier takes all it can before the next gets any; so the last tier shrinks first."""
     tiers: dict[int, list[ClusterCandidate]] = {}
     for candidate in chosen:
         tiers.setdefault(candidate.tier, []).append(candidate)

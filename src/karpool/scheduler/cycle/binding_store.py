@@ -1,11 +1,10 @@
-"""What one scheduler knows: the newest version of every binding and cluster, and what is promised.
+"""The state of one scheduler: the newest version of every binding and cluster, and the promises.
 
-Each version is read once. `SchedulerStores` is shared by the parts of a scheduler and owned by none.
+Each version is parsed once. `SchedulerStores` is shared by the parts of a scheduler and owned by none.
 
-What we wrote ourselves is known before the watch delivers it: a decision never works on
-a binding older than our own last write, and workloads that must (or must not) share
-clusters see each other's results at once. A binding that cannot be read is kept as
-the `Invalid` that says why.
+Our own writes are known before the watch delivers them: a decision never uses a binding older than our last
+write, and workloads with affinity to each other see each other's results at once. A binding that cannot be
+read is kept with the `Invalid` that says why.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +31,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BindingVersion:
-    """One version of a binding. `binding` is None when `problem` says what cannot be read."""
+    """One version of a binding. `binding` is None if it cannot be read; `problem` says why."""
 
     head: BindingHead
     uid: str
@@ -42,7 +41,7 @@ class BindingVersion:
     raw_conditions: tuple[Mapping[str, Any], ...] = ()
 
     def is_ours(self, scheduler: str) -> bool:
-        """Whether the scheduler of that name decides about it now."""
+        """Whether the scheduler of that name is responsible for it now."""
         head = self.head
         return head.scheduler_name == scheduler and not head.is_suspended and not head.is_carrier
 
@@ -70,7 +69,7 @@ class BindingStore:
         return (version.binding for version in self.all() if version.binding is not None)
 
     def in_groups_of(self, binding: Binding) -> list[Binding]:
-        """Bindings that share a group with this one, with the results that are decided for them."""
+        """Bindings that share a group with this one, including results that are being written."""
         bindings: dict[BindingKey, Binding] = {}
         for group in _groups_of(binding):
             for key in self._groups.get(group, ()):
@@ -81,7 +80,7 @@ class BindingStore:
         return list(bindings.values())
 
     def decided(self, key: BindingKey, targets: tuple[TargetCluster, ...]) -> None:
-        """A result is about to be written; until `settled`, others reckon with it."""
+        """Store a result that is about to be written; until `settled` other decisions use it."""
         self._decided[key] = targets
 
     def settled(self, key: BindingKey) -> None:
@@ -90,7 +89,7 @@ class BindingStore:
     def apply(
         self, change: ObjectChange[Object], key: BindingKey
     ) -> tuple[BindingVersion | None, BindingVersion | None]:
-        """What was known before, and what is known now. Equal when the change is older than that."""
+        """Return the previous and the current version; equal if the change is outdated."""
         before = self._held.get(key)
         if change.type == "DELETED" or change.object is None:
             self._put(key, None)
@@ -103,7 +102,7 @@ class BindingStore:
         return before, after
 
     def wrote(self, binding: Binding) -> None:
-        """The server's answer to a read or write of ours; an older one than what is known changes nothing."""
+        """Store the server's answer to a read or write of ours, unless a newer version is known."""
         before = self._held.get(binding.key)
         if before is None or before.uid != binding.uid:
             return
@@ -134,7 +133,7 @@ class BindingStore:
 
 
 def read(raw: Object) -> BindingVersion:
-    """Never fails: what cannot be read is said in `problem`."""
+    """Parse a binding. Never fails: an error is stored in `problem`."""
     meta = raw.get("metadata") or {}
     uid, version = str(meta.get("uid") or ""), str(meta.get("resourceVersion") or "")
     try:
@@ -144,7 +143,7 @@ def read(raw: Object) -> BindingVersion:
 
 
 def unread(version: BindingVersion) -> Binding:
-    """As much of a binding that cannot be read as it takes to tell it so."""
+    """The parts of an unreadable binding that are needed to report the error on it."""
     return Binding(
         key=version.head.key,
         uid=version.uid,
@@ -155,7 +154,7 @@ def unread(version: BindingVersion) -> Binding:
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Versions of one kind compare as integers; any others are taken as they come."""
+    """Compare versions of one kind as integers; other versions count as newer."""
     if version.isdecimal() and than.isdecimal():
         return int(version) > int(than)
     return version != than
@@ -190,13 +189,13 @@ class MemberClusterStore:
         return self._held.get(name)
 
     def all(self) -> tuple[MemberCluster, ...]:
-        """By name. The same tuple until a cluster changes."""
+        """All clusters by name. The same tuple until a cluster changes."""
         if self._ordered is None:
             self._ordered = tuple(self._held[name] for name in sorted(self._held))
         return self._ordered
 
     def apply(self, change: ObjectChange[Object]) -> tuple[MemberCluster | None, MemberCluster | None]:
-        """What was known before, and what is known now."""
+        """Return the previous and the current version."""
         name = change.key.name
         before = self._held.pop(name, None)
         self._ordered = None
@@ -208,7 +207,9 @@ class MemberClusterStore:
 
 @dataclass
 class SchedulerStores:
-    """`ledger` None: overcommit protection is off. `room_in` is told where room may have appeared."""
+    """`ledger` None: overcommit protection is off. `room_in` is called with clusters that may have more
+    capacity.
+    """
 
     clock: Clock
     ledger: PromiseLedger | None = None
@@ -217,7 +218,7 @@ class SchedulerStores:
     room_in: Callable[[Iterable[str]], None] = lambda clusters: None
 
     def rebuild(self) -> None:
-        """Find all promises again, from what was listed."""
+        """Restore all promises from the listed bindings."""
         if self.ledger is not None:
             now = self.clock.monotonic()
             for cluster in self.clusters.all():
@@ -225,7 +226,7 @@ class SchedulerStores:
             self.ledger.rebuild(self.bindings.bindings(), now, self.clock.now())
 
     def observe(self, binding: Binding) -> None:
-        """A version of a binding, of whatever scheduler: what it promises, and what of that landed."""
+        """Update promises from a version of a binding, of any scheduler."""
         if self.ledger is not None:
             self.room_in(self.ledger.observe(binding, self.clock.monotonic(), self.clock.now()))
 
@@ -234,11 +235,11 @@ class SchedulerStores:
             self.room_in(self.ledger.forget(key, self.clock.monotonic()))
 
     def keep(self, token: PendingPromise | None, generation: int) -> None:
-        """The decision was written, as this generation; 0 when nobody knows whether it was."""
+        """Confirm the promise: the decision was written as this generation; 0 if unknown."""
         if token is not None and self.ledger is not None:
             self.ledger.confirm(token, generation)
 
     def take_back(self, token: PendingPromise | None) -> None:
-        """The decision was not written."""
+        """Undo the promise: the decision was not written."""
         if token is not None and self.ledger is not None:
             self.room_in(self.ledger.undo(token, self.clock.monotonic()))

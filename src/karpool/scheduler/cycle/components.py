@@ -1,7 +1,7 @@
-"""What becomes of a binding's replicas and components in its result.
+"""Converts replicas and components of a binding into its result.
 
-Replicas are divided; workloads of several pod templates go, complete, to one
-cluster; anything else only has places.
+Replicas are divided. Workloads of several pod templates go as a complete set to one cluster. Anything else
+only has target clusters.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,14 +20,16 @@ def places_sets(binding: Binding, settings: SchedulingSettings) -> bool:
 
 
 def is_divided(binding: Binding) -> bool:
-    """Whether replicas are handed out at all; plain resources and component workloads only have places."""
+    """Whether replicas are divided; plain resources and component workloads only have target clusters."""
     return (binding.replicas > 0 or binding.requirements is not None) and len(binding.components) <= 1
 
 
 def targets_for(
     binding: Binding, settings: SchedulingSettings, replicas: Mapping[str, int], chosen: Sequence[str]
 ) -> tuple[TargetCluster, ...]:
-    """In the order of the present result, then by name: an unchanged result is an unchanged list."""
+    """The targets in the order of the current result, then by name: an unchanged result is an
+    unchanged list.
+    """
     if is_divided(binding):
         targets = {name: TargetCluster(name, count) for name, count in replicas.items() if count}
         if settings.propagate_empty:
@@ -44,7 +46,7 @@ def targets_for(
 def _whole_targets(
     names: Iterable[str], binding: Binding, settings: SchedulingSettings
 ) -> list[TargetCluster]:
-    """Targets without replicas; those of a set say which components they got."""
+    """Targets without replicas; those of a set list their components."""
     parts: tuple[TargetComponent, ...] = ()
     if places_sets(binding, settings) and len(binding.components) > 1:
         parts = tuple(TargetComponent(component.name, component.replicas) for component in binding.components)
@@ -62,7 +64,7 @@ def workload_of(binding: Binding) -> WorkloadRequirements:
 
 
 def desired_of(binding: Binding, targets: Iterable[TargetCluster]) -> dict[str, Amounts]:
-    """How many replicas each target shall have, of each component; targets without any are left out."""
+    """Desired replicas of each component by target; targets without any are left out."""
     desired: dict[str, Amounts] = {}
     for target in targets:
         if target.name in desired:
@@ -80,5 +82,5 @@ def desired_of(binding: Binding, targets: Iterable[TargetCluster]) -> dict[str, 
 
 @lru_cache(1024)
 def _one(replicas: int) -> Amounts:
-    """The amounts of a single component; there are thousands, and most are small and alike."""
+    """The amounts of a single component; cached, because there are thousands and most are equal."""
     return (replicas,)

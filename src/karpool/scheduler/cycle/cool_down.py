@@ -1,9 +1,8 @@
-"""Replicas that were taken from a cluster do not go straight back there.
+"""Keeps replicas that were taken off a cluster from going straight back there.
 
-The descheduler notes on the binding, in the patch that takes replicas away, which
-cluster they came from and until when it is to be left alone. The scheduler then counts
-no further room there for this binding. The note is bounded, and one that cannot be
-read means nothing: the worst that follows is a second attempt at the same cluster.
+The descheduler writes on the binding, in the patch that removes the replicas, which cluster they came from
+and until when it is excluded. The scheduler then counts no further capacity there for this binding. The
+annotation is bounded. An unreadable one is ignored: the worst result is a second attempt at the same cluster.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ class _Note(msgspec.Struct, omit_defaults=True):
 
 
 def cooling(annotations: Mapping[str, str], now: float) -> dict[str, float]:
-    """Clusters to be left alone, with the seconds that are left."""
+    """Excluded clusters, with the remaining seconds."""
     notes = _read(annotations)
     seconds_by_cluster = {name: _seconds(note.until) - now for name, note in notes.items()}
     return {name: seconds for name, seconds in seconds_by_cluster.items() if seconds > 0}
@@ -33,7 +32,7 @@ def cooling(annotations: Mapping[str, str], now: float) -> dict[str, float]:
 def noted(
     annotations: Mapping[str, str], replicas_by_cluster: Mapping[str, int], now: float, seconds: float
 ) -> str:
-    """The annotation after replicas left these clusters; notes that have run out are dropped."""
+    """The annotation after replicas left these clusters; expired entries are dropped."""
     notes = {name: note for name, note in _read(annotations).items() if _seconds(note.until) > now}
     notes |= {name: _Note(rfc3339(now + seconds), replicas) for name, replicas in replicas_by_cluster.items()}
     return msgspec.json.encode(dict(sorted(notes.items()))).decode()
@@ -42,7 +41,7 @@ def noted(
 def without_room(
     availability_by_cluster: Mapping[str, ClusterAvailability], cooling_seconds: Mapping[str, float]
 ) -> dict[str, ClusterAvailability]:
-    """Availability with nothing new in the clusters that are left alone."""
+    """The availability with no capacity in the excluded clusters."""
     return {
         name: _nothing(availability, cooling_seconds[name])
         if name in cooling_seconds and availability.replicas > 0

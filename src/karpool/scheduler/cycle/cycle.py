@@ -1,21 +1,21 @@
-"""One scheduling cycle: from a binding to a decision and a promise, against everything promised before it.
+"""One scheduling cycle: from a binding to a decision and a promise, considering all earlier promises.
 
  1. read the newest `BindingVersion`
  2. `ScheduleTrigger`: is it due, and in which mode
  3. filter the clusters
- 4. gather `ClusterAvailability` where it matters, promises to others taken off
+ 4. gather `ClusterAvailability` where it matters, less the promises to others
  5. select clusters by spread constraints
  6. assign replicas
- 7. promise (`PendingPromise`), and hand over the `CycleResult`
+ 7. promise (`PendingPromise`), and return the `CycleResult`
 
-`BindingReconciler.reconcile` goes on: 8 write result and promise in one patch, 9 confirm or undo the
+`BindingReconciler.reconcile` continues: 8 write result and promise in one patch, 9 confirm or undo the
 promise, 10 condition and event, 11 `ReconcileResult` for the queue.
 
-Steps 3, 5 and 6 are pure (`schedule.decide`), and say whose availability they lack; step 4 awaits. Who waited
-for an answer does steps 1 and 2 again, and between the last answer and the promise nothing else happens.
-Estimators are asked before it is the binding's turn; in its turn, answers that have become old (something
-was promised there since, or the cluster reported anew) are asked for again. What is not placed for want of
-room was refused by answers that were asked for it, not by ones that were kept.
+Steps 3, 5 and 6 are pure (`schedule.decide`) and return the clusters whose availability they need; only step
+4 awaits. After an await steps 1 and 2 are repeated, and nothing runs between the last answer and the promise.
+Estimators are asked before the binding's turn; in its turn, outdated answers (something was promised there
+since, or the cluster reported again) are requested again. A binding is only refused for lack of capacity by
+answers that were requested for it, not by cached ones.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from karpool.scheduler.cycle.settings import SchedulingSettings
 from karpool.scheduler.cycle.triggers import ScheduleTrigger, TriggerAction, trigger
 from karpool.scheduler.promises.ledger import PendingPromise
 
-# One decides while another gathers ahead. More would only gather what is old by their turn.
+# One decides while another gathers ahead. More would only gather answers that are outdated by their turn.
 GATHERING_AT_ONCE = 2
 
 
@@ -49,54 +49,56 @@ class AvailabilitySource(Protocol):
     async def gather(
         self, binding: Binding, clusters: Sequence[MemberCluster], *, fresh: bool = False
     ) -> Mapping[str, ClusterAvailability]:
-        """How many more replicas each of the clusters takes, promises to others taken off. Never raises,
-        and answers for every cluster. `fresh`: no answer of before will do."""
+        """How many more replicas each of the clusters takes, less the promises to others.
+
+        Never raises, and answers for every cluster. `fresh`: do not use cached answers.
+        """
 
     def asks(self, clusters: Sequence[MemberCluster]) -> bool:
-        """Whether `gather` waits for anybody's answer about these; otherwise it counts here, at once."""
+        """Whether `gather` waits for an estimator; otherwise it computes the answer locally."""
 
     def held(self) -> frozenset[str]:
-        """Clusters that were lost a moment ago: nothing is to be moved off them yet."""
+        """Clusters that became unreachable a moment ago: nothing is moved off them yet."""
 
 
 @dataclass(frozen=True)
 class CycleResult:
-    """`decision` None: nothing had to be decided. `token` is there where something was promised."""
+    """`decision` None: nothing had to be decided. `token` is set if something was promised."""
 
     binding: Binding
     trigger: ScheduleTrigger
     decision: SchedulingDecision | None = None
     token: PendingPromise | None = None
-    record: str | None = None  # the promises, to be written along with the result
+    record: str | None = None  # the promises, to be written with the result
     cooling_seconds: float | None = None  # until a cluster may be tried again
-    is_held: bool = False  # nothing was decided, because a cluster was lost a moment ago
+    is_held: bool = False  # nothing was decided, because a cluster became unreachable a moment ago
 
 
 class _Answer(NamedTuple):
     availability: ClusterAvailability
     cluster: MemberCluster
-    growth: int  # `PromiseLedger.grown` when it was asked for
+    growth: int  # `PromiseLedger.grown` at the time of the question
 
 
 @dataclass
 class _CycleState:
-    """What a decision is taken on: steps 1 and 2, and the answers of step 4 that still hold."""
+    """The input of a decision: steps 1 and 2, and the valid answers of step 4."""
 
     binding: Binding
     trigger: ScheduleTrigger
     plan: CyclePlan
-    cooling_seconds: Mapping[str, float]  # clusters that replicas were taken from, until they may come back
+    cooling_seconds: Mapping[str, float]  # excluded clusters that replicas were taken off
     answers: dict[str, _Answer]
 
     def decide(self) -> SchedulingDecision | NeedsEstimates:
-        """Steps 3, 5 and 6."""
+        """Run steps 3, 5 and 6."""
         availability = {name: answer.availability for name, answer in self.answers.items()}
         if self.cooling_seconds:
             availability = cool_down.without_room(availability, self.cooling_seconds)
         return decide(self.plan, availability)
 
     def clusters_with_kept_answers(self) -> list[MemberCluster]:
-        """Those whose answer was not asked for just now."""
+        """Clusters whose answer was cached, not requested just now."""
         return [
             answer.cluster
             for answer in self.answers.values()
@@ -113,7 +115,7 @@ def plan_for(
     timing: PluginTimer | None = None,
     filtered: FilteredClusters | None = None,
 ) -> tuple[ScheduleTrigger, CyclePlan]:
-    """Whether the binding is due, and the plan of its cycle, as bindings and clusters are now.
+    """Whether the binding is due, and the plan of its cycle, from the current bindings and clusters.
 
     `fresh`: plan as if nothing were placed, whatever the trigger says.
     """
@@ -149,7 +151,7 @@ class SchedulingCycle:
         self._gathering = asyncio.Semaphore(GATHERING_AT_ONCE)
 
     async def decide(self, key: BindingKey) -> CycleResult | None:
-        """Decide and promise; None when the binding is gone or cannot be read any more."""
+        """Decide and promise; None if the binding is gone or cannot be read."""
         async with self._gathering:
             answers = await self._gather_ahead(key)
             async with self._turn:
@@ -157,7 +159,7 @@ class SchedulingCycle:
 
     async def _gather_ahead(self, key: BindingKey) -> dict[str, _Answer]:
         if not self._availability.asks(self._stores.clusters.all()):
-            return {}  # it would only be counted twice
+            return {}  # gathering is cheap then, and happens in turn
         state = self._read(key, {})
         if state is None or state.trigger.action is not TriggerAction.SCHEDULE:
             return {}
@@ -198,9 +200,9 @@ class SchedulingCycle:
         timing: PluginTimer | None = None,
         before: _CycleState | None = None,
     ) -> _CycleState | None:
-        """The binding and the clusters as they are at this instant, with the answers that still hold.
+        """The current binding and clusters, with the answers that are still valid.
 
-        `before`: what was read a moment ago; a plan of the same binding and clusters is taken over.
+        `before`: the previous state; its plan is reused for the same binding and clusters.
         """
         version = self._stores.bindings.get(key)
         if version is None or version.binding is None:
@@ -217,19 +219,19 @@ class SchedulingCycle:
         return _CycleState(binding, schedule_trigger, plan, cooling_seconds, valid)
 
     def _is_unchanged(self, state: _CycleState, binding: Binding) -> bool:
-        """Where other bindings matter (workload affinity), nothing is known to be unchanged."""
+        """Whether the plan can be reused; with workload affinity it depends on other bindings."""
         is_alone = not self._settings.workload_affinity
         return is_alone and state.binding is binding and state.plan.clusters is self._stores.clusters.all()
 
     def _is_held(self, state: _CycleState) -> bool:
-        """Nothing is moved off a cluster that was lost a moment ago."""
+        """Whether a Fresh decision must wait, because a cluster of the binding was just lost."""
         is_fresh = state.trigger.mode is SchedulingMode.FRESH
         return is_fresh and bool(self._availability.held() & set(state.binding.assigned()))
 
     async def _gather(
         self, state: _CycleState, clusters: Sequence[MemberCluster], *, fresh: bool = False
     ) -> bool:
-        """Whether anybody's answer was waited for: then all may have changed meanwhile."""
+        """Gather availability; return whether it waited, so that everything may have changed."""
         waits = self._availability.asks(clusters)
         growths = [self._growth(cluster.name) for cluster in clusters]
         availability = await self._availability.gather(state.binding, clusters, fresh=fresh)

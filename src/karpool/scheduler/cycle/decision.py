@@ -1,7 +1,6 @@
-"""A scheduling decision as a value: what is to be written, why, and all numbers on the way.
+"""A scheduling decision as a value: what to write, why, and all numbers on the way.
 
-Conditions, events, metrics, log lines and `explain` are renderings of it. Nothing
-here computes.
+Conditions, events, metrics, log lines and `explain` are rendered from it. Nothing here computes.
 """
 
 from collections.abc import Sequence
@@ -16,13 +15,13 @@ from karpool.wire.requests import RoomParts
 
 
 class ScheduleReason(Reason):
-    """Of the condition `Scheduled`, and of a cluster that a filter leaves out, by its plugin."""
+    """Reason of the condition `Scheduled`, and of a cluster that a filter leaves out, by its plugin."""
 
     SUCCESS = "Success"
     NO_CLUSTER_FIT = "NoClusterFit"
     UNSCHEDULABLE = "Unschedulable"
     SCHEDULER_ERROR = "SchedulerError"
-    QUOTA_EXCEEDED = "QuotaExceeded"  # of the API server's refusal, not of a decision
+    QUOTA_EXCEEDED = "QuotaExceeded"  # set after the API server's refusal, not by a decision
 
     API_ENABLEMENT = "APIEnablement"
     TAINT_TOLERATION = "TaintToleration"
@@ -31,21 +30,21 @@ class ScheduleReason(Reason):
     CLUSTER_EVICTION = "ClusterEviction"
     WORKLOAD_AFFINITY = "WorkloadAffinity"
     WORKLOAD_ANTI_AFFINITY = "WorkloadAntiAffinity"
-    PLUGIN = "Plugin"  # of another package, which the text names
+    PLUGIN = "Plugin"  # a plugin of another package, named in the text
 
 
 SUCCESS_MESSAGE = "Binding has been scheduled successfully."
 
 
 class SchedulingMode(StrEnum):
-    STEADY = "Steady"  # keep what is placed
+    STEADY = "Steady"  # keep placed replicas
     FRESH = "Fresh"  # as if nothing were placed; after a manual request
 
 
-NotScheduled = Infeasible[ScheduleReason]  # `resolvable`: more room would help, whatever the reason is called
+NotScheduled = Infeasible[ScheduleReason]  # `resolvable`: more capacity would help
 
 
-# Who says how much room there is, and the number that stands for "no limit".
+# The sources of availability, and the number that stands for "no limit".
 GENERAL = "general-estimator"
 ACCURATE = "scheduler-estimator"
 UNKNOWN = "unknown"
@@ -53,22 +52,22 @@ MANY = 2**31 - 1
 
 
 class EstimatePart(NamedTuple):
-    """One source's answer for a cluster. None: it does not know, and `note` says why."""
+    """One source's answer for a cluster. None: unknown, and `note` says why."""
 
     source: str
     value: int | None
     note: str = ""
-    is_kept: bool = False  # not asked for this time: worked out from an answer of a moment ago
-    room: RoomParts | None = None  # None: nothing but nodes that are there, as far as the source says
+    is_kept: bool = False  # derived from a recent answer instead of a new one
+    room: RoomParts | None = None  # None: existing nodes only, as far as the source says
 
 
 class ClusterAvailability(NamedTuple):
-    """How many *more* replicas (or sets of components) a cluster takes, and who says so."""
+    """How many *more* replicas (or sets of components) a cluster takes, and by which sources."""
 
     replicas: int
     source: str
     parts: tuple[EstimatePart, ...] = ()
-    room: RoomParts | None = None  # of the source that counts
+    room: RoomParts | None = None  # of the source that decided
 
 
 class ClusterCandidate(NamedTuple):
@@ -77,8 +76,8 @@ class ClusterCandidate(NamedTuple):
     name: str
     tier: int
     score: int
-    available: int  # more replicas it takes
-    assigned: int  # replicas of this binding that are there
+    available: int  # additional replicas that fit
+    assigned: int  # existing replicas of this binding
     region: str = ""
     price: float | None = None
     availability: ClusterAvailability | None = None  # None: the result does not depend on it
@@ -89,14 +88,14 @@ class ClusterCandidate(NamedTuple):
 
     @property
     def after_scale_up(self) -> int:
-        """How many of the available ones need nodes that are not there yet."""
+        """How many of the available replicas need new nodes."""
         room = self.availability.room if self.availability is not None else None
         return 0 if room is None else max(0, self.available - room.existing)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSelection:
-    """The clusters that spread constraints leave, and how."""
+    """The clusters that spread constraints select, and how."""
 
     chosen: tuple[ClusterCandidate, ...]
     notes: tuple[str, ...] = ()
@@ -104,13 +103,13 @@ class ClusterSelection:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDivision:
-    """How replicas were handed out in one tier."""
+    """The division of replicas in one tier."""
 
     strategy: ReplicaStrategy
     action: str  # "duplicate", "divide", "first schedule", "scale up", "scale down", "fresh", "keep"
-    target: int  # replicas handed out in this step
+    target: int  # replicas divided in this step
     weights: tuple[tuple[str, float], ...] = ()  # in the order in which they were considered
-    left_out: tuple[str, ...] = ()  # aggregated: not needed any more
+    left_out: tuple[str, ...] = ()  # aggregated: not needed
     kept: tuple[tuple[str, int], ...] = ()
     result: tuple[tuple[str, int], ...] = ()
     tier: int = 0
@@ -124,8 +123,8 @@ class AffinityAttempt:
 
     group: str
     index: int
-    clusters: int  # how many there are in all
-    refused: tuple[NotScheduled, ...]  # each about a cluster
+    clusters: int  # total number
+    refused: tuple[NotScheduled, ...]  # one per cluster
     candidates: tuple[ClusterCandidate, ...] = ()
     selection: ClusterSelection | None = None
     divisions: tuple[ReplicaDivision, ...] = ()
@@ -135,8 +134,9 @@ class AffinityAttempt:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingDecision:
-    """`targets` None: leave the present result. Empty: clear it. A result beside a failure is a
-    partial placement: write it, and try for the rest when there is room."""
+    """`targets` None: keep the current result. Empty: clear it. A result with a failure is a partial
+    placement: write it, and retry the rest when there is capacity.
+    """
 
     binding: BindingKey
     mode: SchedulingMode
@@ -160,7 +160,7 @@ class SchedulingDecision:
         return show_targets(self.targets or ())
 
     def failed_groups(self) -> list[str]:
-        """Messages for the groups that were tried and failed, of a placement with several."""
+        """Messages of the failed groups of a placement with several groups."""
         subject = f"{self.binding.kind}({self.binding})"
         return [
             f"failed to schedule {subject} with clusterAffiliates index({attempt.index}): "
@@ -171,5 +171,5 @@ class SchedulingDecision:
 
 
 def show_targets(targets: Sequence[TargetCluster]) -> str:
-    """As Karmada's events show a result: `{member1:1, member2:2}`."""
+    """The result as in Karmada's events: `{member1:1, member2:2}`."""
     return "{" + ", ".join(f"{target.name}:{target.replicas}" for target in targets) + "}"

@@ -1,4 +1,4 @@
-"""A decision for people and for scripts: the same numbers, in sentences or as JSON.
+"""Renders a decision for people and for scripts: the same numbers, in sentences or as JSON.
 
 Nothing is computed here. Every list is bounded by the number of clusters.
 """
@@ -104,7 +104,7 @@ def _division(division: ReplicaDivision) -> dict[str, Any]:
 
 
 def text(decision: SchedulingDecision) -> str:
-    """How it came about, step by step."""
+    """The decision step by step."""
     return "\n".join(_lines(decision))
 
 
@@ -175,7 +175,7 @@ def _parts(availability: ClusterAvailability) -> Iterator[str]:
 
 
 def _split(value: int, room: RoomParts) -> str:
-    """What is there now, and what a scale-up would add, at which price."""
+    """The existing capacity, and what a scale-up would add, at which price."""
     existing = min(room.existing, value)
     more = value - existing
     facts = f"{_amount(existing)} on existing nodes, {_amount(more)} after scale-up"

@@ -1,9 +1,9 @@
-"""Filters and scores of other packages, from the entry point group `karpool.scheduler.plugins`.
+"""Loads filters and scores of other packages from the entry point group `karpool.scheduler.plugins`.
 
-The entry names something that makes a plugin: an object with a `name` and with `filter(binding, cluster)`,
-which gives the reason to refuse a cluster or nothing, or `score(binding, cluster)`, from 0 to 100, or both.
-They are asked for every candidate of every decision, so they must not wait. One that fails refuses the
-cluster: nobody knows what it would have said.
+The entry names a factory of a plugin: an object with a `name` and with `filter(binding, cluster)`, which
+returns the reason to refuse a cluster or nothing, or `score(binding, cluster)`, from 0 to 100, or both. They
+are called for every candidate of every decision, so they must not block. A plugin that fails refuses the
+cluster, because its answer is unknown.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,8 +15,8 @@ from karpool.model.karmada.binding import Binding
 from karpool.model.karmada.member_cluster import MemberCluster
 
 ENTRY_POINTS = "karpool.scheduler.plugins"
-SCORE_MAX = 100  # as upstream: no plugin outweighs all others
-_REASON_MAX = 200  # it goes into a condition, once per cluster
+SCORE_MAX = 100  # as in Karmada: no plugin outweighs all others
+_REASON_MAX = 200  # it is part of a condition, once per cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class InstalledPlugin:
         return f"failed: {problem}"[:_REASON_MAX]
 
     def score(self, binding: Binding, cluster: MemberCluster) -> int:
-        """What is no number counts as no preference."""
+        """A score that is not a number counts as no preference."""
         try:
             return max(0, min(int(self.plugin.score(binding, cluster)), SCORE_MAX))
         except Exception as error:
@@ -53,7 +53,7 @@ class InstalledPlugin:
 
 
 def _say_failed(plugin: str, cluster: MemberCluster, problem: object) -> None:
-    import structlog  # options need this module, and --help nothing heavy
+    import structlog  # options need this module, and --help must stay light
 
     structlog.get_logger(__name__).warning(
         "plugin failed", plugin=plugin, cluster=cluster.name, reason=str(problem)
@@ -61,6 +61,6 @@ def _say_failed(plugin: str, cluster: MemberCluster, problem: object) -> None:
 
 
 def load_plugins(names: Sequence[str], ours: Collection[str]) -> tuple[InstalledPlugin, ...]:
-    """Raises Invalid naming the one that cannot be made."""
+    """Raises Invalid naming the plugin that cannot be created."""
     entries = installed(ENTRY_POINTS, ours) if names else {}
     return tuple(InstalledPlugin(name, loaded(entries[name], ("filter", "score"))) for name in names)

@@ -1,7 +1,6 @@
-"""How long filters and scores take, cluster by cluster, as Karmada counts it.
+"""Measures the time of filters and scores per cluster, as Karmada does.
 
-Looking at the clock takes longer than most filters, so only some decisions are timed; what they
-decide is the same.
+Reading the clock takes longer than most filters, so only some decisions are timed; the result is the same.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +12,7 @@ from karpool.scheduler.cycle import plugins as all_plugins
 from karpool.scheduler.cycle.decision import NotScheduled
 from karpool.scheduler.cycle.plugins import Check, Score
 
-EVERY = 50  # of so many decisions one is timed: with 100 clusters that takes as long as the decision itself
+EVERY = 50  # one in so many decisions is timed: with 100 clusters timing takes as long as the decision itself
 
 Step = Literal["Filter", "Score", "Select", "AssignReplicas"]
 STEPS: tuple[Step, ...] = ("Filter", "Score", "Select", "AssignReplicas")
@@ -25,10 +24,10 @@ RESULTS: tuple[Result, ...] = ("Success", "Unschedulable")
 
 class PluginTimer(Protocol):
     def plugin(self, plugin: str, point: Point, result: Result, seconds: float) -> None:
-        """One plugin looked at one cluster."""
+        """Record one plugin on one cluster."""
 
     def point(self, point: Point, result: Result, seconds: float) -> None:
-        """All filters looked at one cluster, or all scores at all of them."""
+        """Record all filters on one cluster, or all scores on all of them."""
 
 
 def screen(
@@ -52,7 +51,7 @@ def screen(
 def score(
     clusters: Sequence[MemberCluster], scores: Sequence[tuple[str, Score]], timing: PluginTimer | None
 ) -> list[int]:
-    """Of each, in their order."""
+    """The score of each cluster, in order."""
     if timing is None:
         totals = [0 for _ in clusters]
         for _, rate in scores:

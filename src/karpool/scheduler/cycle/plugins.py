@@ -1,7 +1,7 @@
-"""The plugins of a scheduling cycle: which clusters a binding may go to at all, and which it prefers.
+"""The plugins of a scheduling cycle: filters of the feasible clusters, and scores of the preferred ones.
 
-Filters run in a fixed order, and the first that refuses is the reason. Neither
-readiness nor capacity filters: readiness acts through taints, capacity later.
+Filters run in a fixed order, and the first that refuses gives the reason. Neither readiness nor capacity is
+filtered: readiness acts through taints, capacity later.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -17,7 +17,7 @@ from karpool.model.taints import untolerated
 from karpool.scheduler.cycle.decision import NotScheduled, ScheduleReason
 from karpool.scheduler.cycle.installed_plugins import InstalledPlugin
 
-Check = Callable[[MemberCluster], str]  # the reason to refuse, or nothing
+Check = Callable[[MemberCluster], str]  # returns the reason to refuse, or ""
 Score = Callable[[MemberCluster], int]
 
 NO_API = "cluster(s) did not have the API resource"
@@ -30,14 +30,14 @@ _PROPERTIES = {"provider": "provider", "region": "region", "zone": "zones"}
 
 @dataclass(frozen=True, slots=True)
 class AffinityPeers:
-    """Where bindings of the same groups are: `friends` None when there are none yet."""
+    """The clusters of bindings of the same groups: `friends` None if there are none yet."""
 
     friends: frozenset[str] | None = None
     foes: frozenset[str] = frozenset()
 
 
 def peers_of(binding: Binding, others: Iterable[Binding]) -> AffinityPeers:
-    """`others`: bindings of the namespace, each in its newest known version, `binding` allowed among them."""
+    """`others`: bindings of the namespace, each in its newest known version; may include `binding`."""
     own_name = binding_name(binding.template.kind, binding.template.name)
     friends: frozenset[str] | None = None
     foes: set[str] = set()
@@ -55,7 +55,7 @@ def peers_of(binding: Binding, others: Iterable[Binding]) -> AffinityPeers:
 def filter_clusters(
     clusters: Iterable[MemberCluster], checks: Sequence[tuple[str, Check]]
 ) -> tuple[list[MemberCluster], list[NotScheduled]]:
-    """Those that pass every check, and the others with the first reason. Deleting ones are in neither."""
+    """The clusters that pass every check, and the others with the first reason, without deleted ones."""
     passed: list[MemberCluster] = []
     refused: list[NotScheduled] = []
     for cluster in clusters:
@@ -93,7 +93,8 @@ def checks_for(
     others: Sequence[InstalledPlugin] = (),
 ) -> list[tuple[str, Check]]:
     """The filters that can refuse anything for this binding, those of other packages last. `peers` None:
-    their gate is off."""
+    their gate is off.
+    """
     targets = frozenset(target.name for target in binding.targets)
     made = {
         "APIEnablement": _has_api(binding, targets),
@@ -128,7 +129,7 @@ def _has_api(binding: Binding, targets: frozenset[str]) -> Check:
 
 
 def _tolerates(binding: Binding, targets: frozenset[str]) -> Check:
-    """Where it runs already, eviction is the taint manager's business."""
+    """Check taints. On current targets the taint manager decides about eviction, so they pass."""
     tolerations = binding.placement.tolerations
 
     def check(cluster: MemberCluster) -> str:
@@ -184,7 +185,7 @@ def _without_foes(peers: AffinityPeers | None, targets: frozenset[str]) -> Check
 # Scores
 
 SCORES = ("ClusterLocality",)
-LOCALITY = 100  # as upstream; its other score, of the affinity, is always 0
+LOCALITY = 100  # as in Karmada; its other score, of the affinity, is always 0
 
 
 def scores_for(
@@ -193,7 +194,7 @@ def scores_for(
     plugins: frozenset[str],
     others: Sequence[InstalledPlugin] = (),
 ) -> list[tuple[str, Score]]:
-    """How much a cluster is preferred, other things being equal: by ours, the one where the binding is."""
+    """The scores of this binding. Our own one prefers its current clusters."""
     scores: list[tuple[str, Score]] = []
     if "ClusterLocality" in plugins:
         scores.append(("ClusterLocality", lambda cluster: LOCALITY if cluster.name in targets else 0))

@@ -1,8 +1,8 @@
-"""One binding, from its spec and the clusters to a decision, in numbered steps.
+"""Decides about one binding from its spec and the clusters, in numbered steps.
 
-`prepare` once, then `decide` until it has a decision: it asks for the availability
-of just the clusters whose room matters, affinity group by affinity group. Pure: the
-same input gives the same decision, however often and in whatever order it is asked.
+Call `plan_cycle` once, then `decide` until it returns a decision: it asks for the availability of only those
+clusters whose capacity matters, affinity group by affinity group. Pure: the same input gives the same
+decision, however often and in whatever order it is called.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,14 +31,14 @@ from karpool.scheduler.cycle.plugins import AffinityPeers
 from karpool.scheduler.cycle.settings import SchedulingSettings
 
 DEFAULTS = SchedulingSettings()
-FILTERED_MAX = 256  # placements whose filtered clusters are kept: more than one fleet has policies in a burst
+FILTERED_MAX = 256  # cached placements: more than the policies of one fleet in a burst
 _Passed = Sequence[MemberCluster]
 _Refused = tuple[NotScheduled, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsEstimates:
-    """No decision yet: the availability of these clusters decides."""
+    """No decision yet: it needs the availability of these clusters."""
 
     clusters: tuple[MemberCluster, ...]
 
@@ -63,12 +63,15 @@ class CyclePlan:
 
 
 class FilteredClusters:
-    """Which clusters filters let through, for bindings of which only placement and kind matter to them: not
-    placed anywhere, without peers, looked at by our own plugins alone. Forgotten when a cluster changes."""
+    """A cache of filter results for bindings of which only placement and kind matter to filters.
+
+    These are not placed anywhere, have no peers, and use our own plugins only. Cleared when a cluster
+    changes.
+    """
 
     def __init__(self) -> None:
         self._clusters: Sequence[MemberCluster] = ()
-        # By a placement's identity, which it keeps while it is held here.
+        # By the identity of a placement, which is kept alive here.
         self._held: dict[tuple[int, int, str, str, bool], tuple[KarmadaPlacement, _Passed, _Refused]] = {}
 
     def of(self, plan: CyclePlan, index: int) -> "tuple[_Passed, _Refused]":
@@ -103,7 +106,7 @@ def plan_cycle(
     timing: PluginTimer | None = None,
     filtered: FilteredClusters | None = None,
 ) -> CyclePlan:
-    """`peers` for bindings with workload affinity, when its gate is on. `mode` as the trigger says."""
+    """`peers` is for bindings with workload affinity, if its gate is on. `mode` is the trigger's."""
     placement = binding.placement
     start = 0 if mode is SchedulingMode.FRESH else placement.start_group(binding.observing_affinity_name)
     active_peers = peers if settings.workload_affinity else None
@@ -113,8 +116,10 @@ def plan_cycle(
 def decide(
     plan: CyclePlan, availability: Mapping[str, ClusterAvailability]
 ) -> SchedulingDecision | NeedsEstimates:
-    """The decision, or whose availability it still needs. Groups are tried in order; the first error
-    is the one that counts when all fail."""
+    """The decision, or the clusters whose availability it needs.
+
+    Groups are tried in order; if all fail, the first error counts.
+    """
     attempts: list[AffinityAttempt] = []
     for index in range(plan.start, len(plan.binding.placement.groups)):
         screened = plan.screened(index)
@@ -149,7 +154,7 @@ def _filtered(plan: CyclePlan, index: int) -> tuple[_Passed, _Refused]:
 
 
 def _needs_room(plan: CyclePlan, group: AffinityGroup, passed: Sequence[MemberCluster]) -> bool:
-    """Whether the result depends on availability. Where it does not, no estimator is asked."""
+    """Whether the result depends on availability. If not, no estimator is asked."""
     binding, placement = plan.binding, plan.binding.placement
     if not binding.replicas and not binding.components:
         return False
@@ -177,7 +182,7 @@ def _candidates(
     screened, binding, settings = plan.screened(index), plan.binding, plan.settings
     assigned = binding.assigned()
     if places_sets(binding, settings):
-        assigned = dict.fromkeys(assigned, 1)  # the set that is there
+        assigned = dict.fromkeys(assigned, 1)  # the existing set
     has_overflow = bool(group.overflow) and binding.is_workload
     tolerations = binding.placement.tolerations
     rates = plugins.scores_for(binding, assigned, settings.plugins, settings.others)
@@ -241,7 +246,7 @@ def _attempt(
 
 
 def _needed(plan: CyclePlan) -> int | None:
-    """How much room the selection is to have; None: any."""
+    """The capacity that the selection needs; None: any."""
     if plan.binding.placement.is_duplicated:
         return None
     return 1 if places_sets(plan.binding, plan.settings) else plan.binding.replicas
@@ -276,7 +281,7 @@ def _assign(
 
 
 def static_weights(placement: KarmadaPlacement, clusters: Iterable[MemberCluster]) -> dict[str, int] | None:
-    """The highest weight of the rules that match, by cluster."""
+    """The highest weight of the matching rules, by cluster."""
     rules = placement.weights
     if rules is None or placement.strategy is not ReplicaStrategy.STATIC:
         return None
@@ -308,7 +313,7 @@ def _success(
 def _partial(
     plan: CyclePlan, attempt: AffinityAttempt, attempts: Sequence[AffinityAttempt]
 ) -> SchedulingDecision:
-    """What fits of the first group that has room for any, when no group has room for all."""
+    """What fits in the first group with any capacity, if no group has capacity for all."""
     replicas, failure = plan.binding.replicas, attempt.failure
     placed = sum(target.replicas for target in attempt.targets or ())
     assert failure is not None

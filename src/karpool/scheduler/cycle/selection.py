@@ -1,7 +1,7 @@
-"""Choose among the candidates as spread constraints ask: by region, or by cluster.
+"""Selects candidates by spread constraints: by region, or by cluster.
 
-Constraints by zone and provider act through filters only, and labels do not act at
-all, as upstream. Static weights ignore constraints.
+As in Karmada, constraints by zone and provider act through filters only, and labels have no effect. Static
+weights ignore constraints.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,14 +14,14 @@ from karpool.scheduler.cycle.decision import ClusterCandidate, ClusterSelection,
 from karpool.scheduler.cycle.settings import CostPreference
 
 STAGE = "failed to select clusters"
-_UNIT = 1000  # of a group's score: capacity first, the scores of its clusters second
+_UNIT = 1000  # of a group's score: capacity first, then the scores of its clusters
 _NONE = SpreadConstraint("", "", 0, 0)
 
 
 def ordered(
     candidates: Iterable[ClusterCandidate], cost: CostPreference = CostPreference.OFF
 ) -> list[ClusterCandidate]:
-    """By tier, score, room and name; with prices as far as they are to count."""
+    """Sort by tier, score, capacity and name; by price as configured."""
     if cost is CostPreference.OFF:
         return sorted(
             candidates,
@@ -51,7 +51,7 @@ def ordered(
 
 
 def price_of(candidate: ClusterCandidate) -> float:
-    """What is not priced comes last."""
+    """An unknown price sorts last."""
     return float("inf") if candidate.price is None else candidate.price
 
 
@@ -63,7 +63,7 @@ def select(
     cost: CostPreference,
     partial: bool,
 ) -> ClusterSelection | NotScheduled:
-    """`candidates` in order; `need` replicas (or sets) of room are looked for, None: any."""
+    """Select from the ordered `candidates` with capacity for `need` replicas (or sets); None: any."""
     placement = binding.placement
     if not placement.spread or placement.ignores_spread:
         ignored = placement.spread and placement.strategy is ReplicaStrategy.STATIC
@@ -111,7 +111,7 @@ def select_by_cluster(
 
 
 class SpreadRules(NamedTuple):
-    """What a selection by region goes by."""
+    """The constraints of a selection by region."""
 
     region: SpreadConstraint
     cluster: SpreadConstraint
@@ -182,9 +182,9 @@ def _failed(text: str) -> NotScheduled:
     return Infeasible(ScheduleReason.SCHEDULER_ERROR, f"{STAGE}: {text}")
 
 
-# Which regions to take. Karmada tries combinations depth first; their number grows exponentially. The same
+# Selection of regions. Karmada tries combinations depth first; their number grows exponentially. The same
 # choice is found here in polynomial time: combinations are chains through the groups sorted by size, a chain
-# ends as soon as it suffices, and of two ways to go on only the better one matters.
+# ends as soon as it suffices, and of two ways to continue only the better one matters.
 
 
 class RegionGroup(NamedTuple):
@@ -193,19 +193,19 @@ class RegionGroup(NamedTuple):
     score: int
 
 
-# Ranked by total score, then clusters, then by who is found first: a depth-first walk meets chains
-# in the order of their places.
-_Chain = tuple[int, int, tuple[int, ...]]  # minus the score, minus the clusters, places
+# Ranked by total score, then clusters, then by position: a depth-first search visits chains in the order of
+# their positions.
+_Chain = tuple[int, int, tuple[int, ...]]  # minus the score, minus the clusters, positions
 _State = tuple[int, int]  # groups taken, clusters still missing
 
 
 def select_groups(
     groups: Sequence[RegionGroup], min_groups: int, max_groups: int, min_clusters: int
 ) -> list[RegionGroup] | None:
-    """The groups to take, best first; None when no combination suffices.
+    """The groups to take, best first; None if no combination suffices.
 
-    Total score decides, then the number of clusters, then who is found first. Of the winner, its
-    best groups alone are taken when those suffice as well. At most O(groups x max_groups x min_clusters).
+    Total score decides, then the number of clusters, then the position. Of the winner, only its best groups
+    are taken if those suffice as well. At most O(groups x max_groups x min_clusters).
     """
     min_groups = max(min_groups, 1)
     if len(groups) < min_groups or max_groups < min_groups:
@@ -231,7 +231,7 @@ def _preference(group: RegionGroup) -> tuple[int, str]:
 def _best_chain(
     ordered: Sequence[RegionGroup], min_groups: int, max_groups: int, min_clusters: int
 ) -> _Chain | None:
-    """Chains that took as many groups and miss as many clusters go on alike: only the best is kept."""
+    """Chains with equal numbers of groups and missing clusters continue alike: only the best is kept."""
     ways: dict[_State, _Chain] = {(0, max(min_clusters, 0)): (0, 0, ())}
     best: _Chain | None = None
     for place, group in enumerate(ordered):
@@ -252,7 +252,7 @@ def _is_chain(
     max_groups: int,
     min_clusters: int,
 ) -> bool:
-    """Whether a combination would have been recorded: enough, and not before its last group."""
+    """Whether Karmada would have recorded the combination: it suffices, but not without its last group."""
     if len(ordered) == min_groups and len(part) < min_groups:
         return False
     total = sum(group.clusters for group in part)

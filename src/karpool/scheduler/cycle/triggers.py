@@ -1,7 +1,7 @@
-"""Whether a binding is to be scheduled now, and how: Karmada's decision table.
+"""Decides whether a binding is scheduled now, and how: Karmada's decision table.
 
-A divided workload is never moved because labels, taints or capacity of clusters
-changed; only a change of what is asked for, or a request of a person, moves it.
+A divided workload is never moved because labels, taints or capacity of clusters changed; only a change of its
+spec, or a person's request, moves it.
 """
 
 from collections.abc import Container, Mapping
@@ -63,7 +63,7 @@ def trigger(binding: Binding, deleting: Container[str], settings: SchedulingSett
 
 
 def is_reschedule_due(binding: Binding) -> bool:
-    """Times that cannot be read ask for nothing."""
+    """Times that cannot be read request nothing."""
     if not binding.reschedule_triggered_at or not binding.last_scheduled_time:
         return False
     try:
@@ -88,7 +88,7 @@ _BY_TERM = ("clusterAffinities", "workloadAffinity")
 
 
 def placement_changed(binding: Binding) -> bool:
-    """Against the placement that the present result follows from. Unreadable counts as unchanged."""
+    """Whether the placement differs from that of the current result; not if it is unreadable."""
     text = binding.applied_placement
     if text is None:
         return True
@@ -120,12 +120,12 @@ def _term(placement: Mapping[str, Any], name: str) -> Any:
 
 
 def stripped(value: Any, field: str = "") -> Any:
-    """Without what Go would leave out: absent, null, empty and zero are the same."""
+    """The value without what Go omits: absent, null, empty and zero are the same."""
     if isinstance(value, dict):
         fields = {key: stripped(item, key) for key, item in value.items()}
         return {key: item for key, item in fields.items() if item is not None} or None
     if isinstance(value, list):
         return [stripped(item) for item in value] or None
-    if field == "tolerationSeconds":  # a pointer upstream: 0 is not absent
+    if field == "tolerationSeconds":  # a pointer in Go: 0 is not absent
         return value
     return value or None

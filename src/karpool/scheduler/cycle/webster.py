@@ -1,9 +1,8 @@
-"""Divide seats in proportion to weights: Webster's method, as Karmada uses it.
+"""Divides seats in proportion to weights: Webster's method, as Karmada uses it.
 
-Seats go one by one to the participant with the largest weight / (2 * seats + 1);
-on equal quotients to the one with fewer seats, then by name, in an order that
-depends on the workload's uid. Growing the number of seats never takes one away.
-Quotients are IEEE doubles, as upstream; so equal fractions are equal.
+Seats go one by one to the participant with the largest weight / (2 * seats + 1); on equal quotients to the
+one with fewer seats, then by name, in an order that depends on the workload's uid. More seats never take one
+away. Quotients are IEEE doubles, as in Karmada, so equal fractions are equal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,10 +35,10 @@ def divide(
     *,
     first: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Seats by name, sorted; what was held is included, and zeros are kept.
+    """Seats by name, sorted; held seats are included, and zeros are kept.
 
-    Weights that sum to 0 get nothing. `first` names go first where all else is equal.
-    O(participants x log), however many seats.
+    Weights that sum to 0 get nothing. `first` names go first if all else is equal. O(participants x log),
+    however many seats.
     """
     have = held or {}
     names = sorted({*weights, *have} if have else weights)
@@ -59,7 +58,7 @@ def divide_capped(
     *,
     first: Sequence[str] = (),
 ) -> dict[str, int]:
-    """As `divide`, but nobody gets more than its cap; seats beyond all caps stay undivided."""
+    """Like `divide`, but limited by a cap per name; seats beyond all caps stay undivided."""
     result: dict[str, int] = {}
     open_weights = dict(weights)
     open_seats = min(seats, sum(max(caps.get(name, 0), 0) for name, weight in weights.items() if weight > 0))
@@ -68,14 +67,14 @@ def divide_capped(
         full = {name: max(caps.get(name, 0), 0) for name in shares if shares[name] > caps.get(name, 0)}
         if not full:
             return dict(sorted({**result, **shares}.items()))
-        # Who is full now would be full with more seats to hand out as well.
+        # A participant that is full now would also be full with more seats.
         result |= full
         open_seats -= sum(full.values())
         open_weights = {name: weight for name, weight in open_weights.items() if name not in full}
 
 
 def _ranks(names: Sequence[str], uid: str, first: Sequence[str]) -> Sequence[int]:
-    """Who is served first on a tie: names are sorted, so their positions will do."""
+    """The order on a tie: names are sorted, so their positions are enough."""
     size = len(names)
     plain = range(size, 0, -1) if prefers_last(uid) else range(size)
     if not first:
@@ -85,11 +84,11 @@ def _ranks(names: Sequence[str], uid: str, first: Sequence[str]) -> Sequence[int
 
 
 def _head_start(seats: int, shares: Sequence[Weight], counts: list[int]) -> int:
-    """Hand out, at once, seats that are certain to be handed out; how many that were.
+    """Give out at once the seats that are certain; return their number.
 
-    With divisor d, every seat whose quotient is above d is served before any other. There are at
-    most W / 2d + k/2 of those among k participants of total weight W, so a d that makes this sum
-    at most `seats` (and one less, for rounding) never hands out too many, and few are left.
+    With divisor d, every seat whose quotient is above d is served before any other. There are at most W / 2d
+    + k/2 of those among k participants of total weight W, so a d that makes this sum at most `seats` (and one
+    less, for rounding) never gives out too many, and few are left.
     """
     active = [index for index, share in enumerate(shares) if share > 0]
     aim = seats - len(active) / 2 - 1
@@ -114,9 +113,9 @@ def _head_start(seats: int, shares: Sequence[Weight], counts: list[int]) -> int:
 def _held_above(
     seats: int, aim: float, shares: Sequence[Weight], counts: Sequence[int], active: Sequence[int]
 ) -> float:
-    """How much further the divisor may be lowered because of seats that are held already.
+    """How much further the divisor may be lowered because of held seats.
 
-    By bisection: what is held counts towards a participant's part, what is held beyond it does not.
+    By bisection: held seats count towards a participant's part; seats held beyond it do not.
     """
     total = sum(shares[index] for index in active)
     low, high = 0.0, float(sum(counts[index] for index in active))

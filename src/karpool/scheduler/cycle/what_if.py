@@ -1,4 +1,4 @@
-"""What would be decided about one binding now: read everything once, decide, write nothing."""
+"""Computes what would be decided about one binding now: reads everything once, and writes nothing."""
 
 from dataclasses import dataclass, replace
 
@@ -39,8 +39,8 @@ class WhatIf:
     binding: Binding
     trigger: ScheduleTrigger
     decision: SchedulingDecision
-    promised: int  # replicas of this binding that are on their way
-    overlooked: str = ""  # why no scheduler looks at it, whatever changes
+    promised: int  # replicas of this binding in flight
+    overlooked: str = ""  # why no scheduler handles it
 
     @property
     def is_due(self) -> bool:
@@ -60,7 +60,7 @@ async def what_if(
     lifetime: PromiseLifetime | None = None,
     fresh: bool = False,
 ) -> WhatIf:
-    """Raises NotFound for a binding that is not there, and Invalid for one that cannot be read."""
+    """Raises NotFound for a missing binding, and Invalid for one that cannot be read."""
     return await what_if_known(await listed(client, lifetime), key, settings, asker=asker, fresh=fresh)
 
 
@@ -72,7 +72,7 @@ async def what_if_known(
     asker: EstimatorApi | None = None,
     fresh: bool = False,
 ) -> WhatIf:
-    """The same of what is known already."""
+    """The same for state that is already read."""
     version = view.bindings.get(key)
     if version is None:
         resource = key.resource
@@ -106,10 +106,10 @@ def _overlooked(head: BindingHead) -> str:
 
 
 async def listed(client: Client, lifetime: PromiseLifetime | None = None) -> SchedulerStores:
-    """Bindings, clusters and promises as they are now.
+    """Read the current bindings, clusters and promises.
 
-    Whoever reads once cannot know when members reported their pods. Summaries are taken to have counted
-    them: a scheduler that runs doubts that for seconds, we would for as long as promises live.
+    A single read cannot know when members reported their pods. Summaries are assumed to have counted them: a
+    running scheduler doubts that for seconds, this command would for the lifetime of promises.
     """
     view = SchedulerStores(
         client.clock, PromiseLedger(replace(lifetime or PromiseLifetime(), settle_seconds=0.0))

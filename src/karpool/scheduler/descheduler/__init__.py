@@ -1,1 +1,1 @@
-"""Takes back replicas that cannot start. Start with `descheduler`."""
+"""Takes replicas that cannot start off their clusters. Start with `descheduler`."""

@@ -1,9 +1,9 @@
-"""Take back replicas that cannot start, so that the scheduler gives them to other clusters.
+"""Takes replicas that cannot start off their clusters, so that the scheduler places them elsewhere.
 
-Every kind of workload that is divided by availability, of every scheduler unless some
-are named; suspended ones are left alone. Running replicas are never taken. Each cluster
-is asked on its own account: one that does not answer keeps what it has. What is taken
-and from where is noted on the binding in the same patch (`cool_down`).
+It handles every kind of workload that is divided by availability, of every scheduler unless some are named;
+suspended ones are skipped. Running replicas are never taken. Each cluster is asked independently: one that
+does not answer keeps its replicas. The same patch writes on the binding what was taken and from where
+(`cool_down`).
 """
 
 import asyncio
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-TRIES = 3  # of one binding that others change meanwhile
+TRIES = 3  # attempts for one binding that others change meanwhile
 _BY_AVAILABILITY = (ReplicaStrategy.AGGREGATED, ReplicaStrategy.DYNAMIC)
 
 
@@ -61,7 +61,7 @@ class UnschedulableSource(Protocol):
 @dataclass(frozen=True)
 class DeschedulerSettings:
     name: str = "karpool-descheduler"
-    schedulers: Collection[str] = ()  # whose bindings; empty: everybody's
+    schedulers: Collection[str] = ()  # whose bindings; empty: all
     interval_seconds: float = 120.0
     threshold_seconds: float = 300.0
     cool_down_seconds: float = 600.0
@@ -70,7 +70,7 @@ class DeschedulerSettings:
 
 @dataclass(frozen=True)
 class DescheduledReplicas:
-    """What was, or in a dry run would be, taken back."""
+    """The replicas that were, or in a dry run would be, taken off."""
 
     binding: Binding
     targets: tuple[TargetCluster, ...]
@@ -98,7 +98,7 @@ class Descheduler:
         self._options = chosen or DeschedulerSettings()
         client, registry = environment.client, environment.registry
         self._clock, self._status = client.clock, environment.status
-        self._estimators = estimators  # that are ours to close
+        self._estimators = estimators  # to close at the end
         self._asks = asks
         self._show = show
         self._writer = BindingWriter(client, check=environment.check)
@@ -136,7 +136,7 @@ class Descheduler:
                 return
 
     async def run_once(self) -> None:
-        """One look at all bindings; what goes wrong with one is said and costs no other."""
+        """Check all bindings once; an error of one is logged and does not affect others."""
         bindings = list(self._bindings.values())
         concerned = [binding for binding in bindings if binding is not None and self._concerns(binding)]
         await asyncio.gather(*(self._one(binding) for binding in concerned))
@@ -221,7 +221,7 @@ class Descheduler:
 
 
 def applied_strategy(binding: Binding) -> ReplicaStrategy | None:
-    """How the present result was divided; None when that is not known."""
+    """How the current result was divided; None if unknown."""
     if binding.applied_placement is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Take back replicas that cannot start: the arithmetic of the descheduler.
+"""The arithmetic of the descheduler: lowers targets by the replicas that cannot start.
 
-A replica is taken back when it has waited too long for a node, and never one that
-runs. Numbers that contradict each other change nothing.
+A replica is taken if it has been pending for too long; a running one never is. Contradictory numbers change
+nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ class LoweredTarget(NamedTuple):
 
 
 def waiting_clusters(targets: Sequence[TargetCluster], ready: Mapping[str, int | None]) -> list[str]:
-    """Where fewer run than should; unknown counts as none. Only these need to be asked."""
+    """Clusters with fewer ready replicas than desired, or unknown ones. Only these are asked."""
     return [target.name for target in targets if _known(ready.get(target.name)) < target.replicas]
 
 
 def lower_targets(
     targets: Sequence[TargetCluster], ready: Mapping[str, int | None], unschedulable: Mapping[str, int]
 ) -> tuple[list[TargetCluster], list[LoweredTarget]]:
-    """The new `spec.clusters`, and what changed in it; entries stay, also with 0 replicas."""
+    """The new `spec.clusters`, and its changes; entries stay, even with 0 replicas."""
     waiting = set(waiting_clusters(targets, ready))
     lowered = [
         _lowered(target, ready.get(target.name), unschedulable.get(target.name, 0))

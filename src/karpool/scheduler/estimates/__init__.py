@@ -1,1 +1,1 @@
-"""How much room clusters have: asks estimators, reads summaries. Start with `availability`."""
+"""Computes the free capacity of clusters: asks estimators, reads summaries. Start with `availability`."""

@@ -1,15 +1,13 @@
-"""How many more replicas each cluster takes for a binding, from everybody who can tell.
+"""Computes how many more replicas of a binding each cluster takes, from all sources.
 
-Estimators are asked, the clusters' summaries are counted, what is promised is taken off
-both, and one rule makes one number of them, with its parts. An answer is as old as the
-ledger was when it was asked (`PromiseLedger.grown`). The binding's own promises are taken off as
-well: what it asks for is room *beside* the replicas it has, and those in flight are
-among them.
+Estimators are asked, the clusters' summaries are counted, promises are subtracted from both, and one rule
+merges them into one number, with its parts. An answer is as old as the ledger at the time of the question
+(`PromiseLedger.grown`). The binding's own promises are subtracted as well: the question is about capacity
+*beside* its existing replicas, which include those in flight.
 
-The cluster's summary knows what exists. Where the estimator in the cluster reports
-more, an autoscaler may add the rest, so by default the summary does not clip it
-(`accurate-if-higher`); where it reports less, the minimum counts. Answers that do
-not know are skipped, so one dead estimator leaves the others as they are.
+The cluster's summary knows what exists. If the estimator in the cluster reports more, an autoscaler may add
+the rest, so by default the summary does not limit it (`accurate-if-higher`); if it reports less, the minimum
+counts. Unknown answers are skipped, so that an estimator that fails does not affect the others.
 """
 
 import asyncio
@@ -45,12 +43,15 @@ if TYPE_CHECKING:
 
 __all__ = ["AvailabilityReader", "EstimatorApi"]
 
-# Templates whose counts are kept. A burst is of a few templates; with 100 clusters one takes about 25 KiB.
+# Number of templates whose counts are cached. A burst has a few templates; with 100 clusters one takes about
+# 25 KiB.
 TEMPLATES_KEPT = 32
 
 
 class AvailabilityReader:
-    """`asker` None: there are no estimators. `ledger` None: nothing is promised, nothing protected."""
+    """`asker` None: there are no estimators. `ledger` None: there are no promises and no overcommit
+    protection.
+    """
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class AvailabilityReader:
         hold_down_seconds: float = 60.0,
         on_freed: Callable[[Freed], None] = lambda _: None,
     ) -> None:
-        """`rooms`: copies that answer in place of their estimators."""
+        """`rooms`: local copies that answer instead of their estimators."""
         self._settings, self._ledger, self._rooms = settings, ledger, rooms
         self._counts_by_requests: dict[Requests | None, dict[str, _SummaryCount]] = {}
         self._estimates = None
@@ -75,7 +76,7 @@ class AvailabilityReader:
     async def gather(
         self, binding: Binding, clusters: Sequence[MemberCluster], *, fresh: bool = False
     ) -> dict[str, ClusterAvailability]:
-        """By name, for every one of the clusters. Never raises. `fresh`: no answer of before will do."""
+        """Availability of each cluster by name. Never raises. `fresh`: do not use cached answers."""
         for_sets = places_sets(binding, self._settings)
         if self._estimates is None or not (binding.replicas or binding.components):
             return self._summarised(binding, clusters, for_sets)
@@ -100,7 +101,7 @@ class AvailabilityReader:
         return rooms is None or not all(rooms.is_current(cluster.name) for cluster in clusters)
 
     async def estimated(self, binding: Binding, cluster: MemberCluster) -> int | None:
-        """What the cluster's estimator says at this moment; None when it does not. Never raises."""
+        """The current answer of the cluster's estimator; None without one. Never raises."""
         if self._estimates is None:
             return None
         question = question_of(binding, places_sets(binding, self._settings))
@@ -109,7 +110,7 @@ class AvailabilityReader:
         return (await self._estimates.part(cluster, question, fresh=True)).value
 
     async def verify(self, clusters: Callable[[str], MemberCluster | None]) -> Freed:
-        """Ask where something is promised what of it has arrived, and take that off the ledger."""
+        """Ask clusters with promises what has arrived, and subtract it from the ledger."""
         if self._estimates is None:
             return set()
         rooms = self._rooms
@@ -119,18 +120,18 @@ class AvailabilityReader:
         )
 
     def held(self) -> frozenset[str]:
-        """Clusters whose estimators were lost within the hold-down: nothing should be moved off them yet."""
+        """Clusters whose estimator was lost within the hold-down: nothing is moved off them yet."""
         return frozenset() if self._estimates is None else self._estimates.held()
 
     def protection(self, cluster: str) -> PromiseHandling | None:
-        """What its estimator does with promises; None while that is not known."""
+        """How its estimator handles promises; None if unknown."""
         local = self._rooms.handling(cluster) if self._rooms is not None else None
         return local or (None if self._estimates is None else self._estimates.kind(cluster))
 
     def _summarised(
         self, binding: Binding, clusters: Sequence[MemberCluster], for_sets: bool
     ) -> dict[str, ClusterAvailability]:
-        """What the clusters' summaries say, where nobody else is asked."""
+        """Availability by the clusters' summaries, if no estimator is asked."""
         if for_sets or binding.components or not binding.replicas:
             return {cluster.name: self._merged(binding, cluster, for_sets) for cluster in clusters}
         requirements = binding.requirements
@@ -148,7 +149,7 @@ class AvailabilityReader:
                 or (promised is not None and count.changes != promised.changes)
             ):
                 count = counts[name] = self._count(binding, cluster, promised)
-            # Room without a limit is as many as this very binding asks for.
+            # Unlimited capacity counts as the number of replicas that this binding requests.
             availability[name] = count.availability or self._merged(binding, cluster, for_sets)
         return availability
 
@@ -158,7 +159,7 @@ class AvailabilityReader:
             counts = {}
             if len(self._counts_by_requests) >= TEMPLATES_KEPT:
                 del self._counts_by_requests[next(iter(self._counts_by_requests))]
-        self._counts_by_requests[requests] = counts  # the last one asked for is the last one to go
+        self._counts_by_requests[requests] = counts  # moves it to the end of the eviction order
         return counts
 
     def _count(
@@ -190,7 +191,7 @@ class AvailabilityReader:
 
 
 class _SummaryCount(NamedTuple):
-    """What a cluster's summary has room for, after what was promised there when it was counted."""
+    """The capacity of a cluster's summary, less the promises at the time of counting."""
 
     summary: ResourceSummary | None
     promised: PromisedTotals | None
@@ -199,10 +200,9 @@ class _SummaryCount(NamedTuple):
 
 
 def merge(parts: Sequence[EstimatePart], rule: EstimateMergeRule, replicas: int) -> ClusterAvailability:
-    """`replicas` is what counts when nobody knows, or nobody sees a limit: as many as are asked for.
+    """Merge the answers. `replicas` is the result if nothing is known, or no source sees a limit.
 
-    Of none at all there is room for any number, whatever is said: a workload that is scaled to zero keeps
-    every cluster that it may have.
+    Zero replicas always fit, whatever the answers: a workload that is scaled to zero keeps all its clusters.
     """
     if replicas == 0:
         return ClusterAvailability(MANY, UNKNOWN, tuple(parts))
@@ -220,7 +220,7 @@ def merge(parts: Sequence[EstimatePart], rule: EstimateMergeRule, replicas: int)
 
 
 def _chosen(value_by_source: dict[str, int], rule: EstimateMergeRule) -> dict[str, int]:
-    """The answers of which the least counts."""
+    """The answers whose minimum counts."""
     accurate, general = value_by_source.get(ACCURATE), value_by_source.get(GENERAL)
     if accurate is None or rule is EstimateMergeRule.MIN:
         return value_by_source

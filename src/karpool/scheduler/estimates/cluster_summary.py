@@ -1,8 +1,7 @@
-"""Availability from a cluster's own summary: Karmada's general estimator.
+"""Computes availability from a cluster's own summary: Karmada's general estimator.
 
-It sees sums, and with resource models nodes by grade, but no constraints. What is
-promised to other workloads is taken off first. CPU counts in milli units, all
-else in whole ones.
+It sees sums, and with resource models nodes by grade, but no constraints. Promises to other workloads are
+subtracted first. CPU counts in milli units, everything else in whole ones.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +25,7 @@ def replicas(
     *,
     models: bool = True,
 ) -> int:
-    """How many replicas of one template fit; 0 when the cluster reports nothing."""
+    """How many replicas of one template fit; 0 if the cluster reports nothing."""
     promised = _promised(assumed)
     slots = _open_slots(summary, promised)
     if summary is None or not slots:
@@ -36,7 +35,7 @@ def replicas(
     needs = requirements.shape.requests
     if models and summary.has_models:
         slots = min(slots, _on_nodes(summary, needs, promised))
-        # Grades rarely mention devices; what they do not mention is counted in sums.
+        # Grades rarely include devices; resources that they lack are counted in sums.
         nodes = _nodes(summary)
         needs = tuple(need for need in needs if not nodes.knows(need[0]))
     return min(slots, _by_sums(summary, promised.taken, needs), MANY)
@@ -70,18 +69,18 @@ def _open_slots(summary: ResourceSummary | None, promised: "PromisedTotals") -> 
 
 
 class PromisedTotals:
-    """What is not there any more: in sums, and as the groups that take up nodes. Kept by who promises."""
+    """The promised amounts: as sums, and as groups that occupy nodes. The ledger maintains them."""
 
     __slots__ = ("_alike", "_groups", "changes", "taken")
 
     def __init__(self) -> None:
-        self.changes = 0  # another number after every change
+        self.changes = 0  # different after every change
         self.taken: Resources = {}
         self._alike: dict[Requests, int] = {}  # workloads of one template fill nodes alike
         self._groups: list[_Parts] = []
 
     def add(self, requests: Requests, replicas: int) -> None:
-        """So many replicas of one template more; fewer with a negative number."""
+        """Add replicas of one template; a negative number removes them."""
         self.changes += 1
         taken = self.taken
         for name, units in requests:
@@ -94,7 +93,7 @@ class PromisedTotals:
             self._alike.pop(requests, None)
 
     def add_group(self, parts: _Parts) -> None:
-        """Components that stand or fall together."""
+        """Add components that are placed together."""
         self.changes += 1
         resources.add(self.taken, _together(parts))
         resources.add(self.taken, {PODS: sum(count for _, count in parts)})
@@ -151,8 +150,8 @@ def _filled(summary: ResourceSummary, promised: PromisedTotals) -> GradedNodes:
     return nodes
 
 
-# A summary stays the same for many decisions; it is compared by identity, and what was found out about
-# it goes when it does.
+# A summary stays the same for many decisions; it is compared by identity, and its cached results are dropped
+# with it.
 _KNOWN: WeakKeyDictionary[ResourceSummary, tuple[GradedNodes, dict[Requests, int]]] = WeakKeyDictionary()
 _COUNTS_MAX = 1024
 
@@ -185,7 +184,7 @@ def _parts(components: Iterable[Component]) -> _Parts:
 
 
 def _together(parts: _Parts) -> Resources:
-    """What all of them ask for, pods apart."""
+    """The sum of all requests, without pods."""
     total: Resources = {}
     for requests, count in parts:
         for name, units in requests:

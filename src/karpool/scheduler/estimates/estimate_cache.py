@@ -1,16 +1,16 @@
-"""What estimators answer, with everything that is promised taken off exactly once.
+"""Asks estimators, subtracts every promise exactly once, and caches the answers.
 
-Three kinds of servers. One of ours says what of each promise has arrived, so it is told
-all of them and takes off what it does not see. A Go server with overcommit protection
-takes off what it is told: what is not known to be ready. A server without it ignores
-promises; that shows, because even a promise of a million replicas leaves its answer
-as it was, and then the promises are taken off here, as many as they could displace.
+There are three kinds of servers. Ours reports which promised replicas have arrived, so it is told all
+promises and subtracts what it does not see. A Go server with overcommit protection subtracts what it is told:
+the replicas that are not known to be ready. A server without it ignores promises. That is detected, because
+even a promise of a million replicas leaves its answer unchanged; then the promises are subtracted here, as
+many as they could displace.
 
-An estimator that was lost a moment ago is trusted a little longer: its last answer to
-the same question stands for the hold-down, as long as nothing more was promised there.
+An estimator that became unreachable a moment ago is trusted a little longer: its last answer to the same
+question is valid for the hold-down, as long as nothing more was promised there.
 
-An answer of a moment ago is kept for the next who asks the same, if everything that was
-promised there since is of that very kind: each of those replicas takes exactly one of the places.
+A recent answer is reused for the same question if everything that was promised there since is of the same
+kind: each of those replicas takes exactly one of the places.
 """
 
 import asyncio
@@ -43,16 +43,16 @@ from karpool.wire.requests import (
 
 log = structlog.get_logger(__name__)
 
-_REMEMBERED = 20_000  # last answers
+_REMEMBERED = 20_000  # number of last answers
 _KNOWN_SECONDS = 600.0  # a server may be replaced by another kind
-_KEPT_SECONDS = 1.0  # how old an answer may be that is not asked for again
-_VERY_MANY = 1_000_000  # times any request this stays within 64 bits
+_KEPT_SECONDS = 1.0  # maximum age of a reused answer
+_VERY_MANY = 1_000_000  # multiplied by any request this stays within 64 bits
 
 
 class EstimatorReply(NamedTuple):
-    """What an estimator said. Here and not beside the client, so that only those who ask load gRPC.
+    """The answer of an estimator. Defined here and not beside the client, so that only callers load gRPC.
 
-    `value` None: not known, and `note` says why. `lost_since`: nobody is there, since then (monotonic).
+    `value` None: unknown, and `note` says why. `lost_since`: unreachable since then (monotonic).
     """
 
     value: int | None
@@ -63,7 +63,7 @@ class EstimatorReply(NamedTuple):
 
 
 class EstimatorApi(Protocol):
-    """Who asks the estimators: `EstimatorClient`, or a stand-in."""
+    """Asks the estimators: `EstimatorClient`, or a stand-in."""
 
     async def ask(
         self, cluster: MemberCluster, asked: EncodedQuestion, promises: Sequence[bytes] = (), about: str = ""
@@ -71,7 +71,7 @@ class EstimatorApi(Protocol):
 
 
 class RoomSilence(Enum):
-    """Why an estimator does not tell of new room."""
+    """Why an estimator does not report new capacity."""
 
     NOT_OURS = "it has no such method"
     UNREACHABLE = "it is not running, or not ready"
@@ -79,22 +79,22 @@ class RoomSilence(Enum):
 
 @runtime_checkable
 class RoomNews(Protocol):
-    """Who is told by estimators that there may be more room."""
+    """Receives reports of estimators that there may be more capacity."""
 
     async def await_room(self, cluster: MemberCluster, seen: int) -> int | RoomSilence: ...
 
 
 class PromiseHandling(StrEnum):
-    """What a server does with the promises it is told."""
+    """How a server handles the promises that it is told."""
 
-    VERIFIES = "verifies"  # takes off what it does not see on nodes, and says so
-    DEDUCTS = "deducts"  # takes off what it is told
+    VERIFIES = "verifies"  # subtracts what it does not see on nodes, and reports it
+    DEDUCTS = "deducts"  # subtracts what it is told
     IGNORES = "ignores"
 
 
 @dataclass(frozen=True)
 class EstimatorQuestion:
-    """`about` is for the server's log. Bytes are made when somebody is asked: most answers need none."""
+    """`about` is for the server's log. Bytes are encoded on demand: most answers need none."""
 
     request: EstimateRequest
     about: str = ""
@@ -126,7 +126,7 @@ class EstimatorQuestion:
 
     @property
     def flood(self) -> bytes:
-        """A promise that no cluster has room for."""
+        """A promise that no cluster has capacity for."""
         return encode_assumed(AssumedWorkload("", self._parts))
 
 
@@ -145,7 +145,7 @@ _ANY_POD = EstimatorQuestion(ReplicasRequest(""))
 
 
 def _is_of(growth: PromiseGrowth, shape: PodShape) -> bool:
-    """Whether replicas of just this shape were promised."""
+    """Whether only replicas of this shape were promised."""
     if growth.workload is None or len(growth.workload.requirements) != 1:
         return False
     requirements = growth.workload.requirements[0]
@@ -159,7 +159,7 @@ class _Last(NamedTuple):
     parts: RoomParts | None = None
 
     def less(self, replicas: int, growths: int) -> "_Last":
-        """After so many replicas were promised: they take the nodes that are there first."""
+        """The answer after so many replicas were promised: they take existing nodes first."""
         parts = self.parts
         if parts is not None:
             parts = replace(parts, existing=max(0, parts.existing - replicas))
@@ -184,7 +184,7 @@ class EstimateCache:
         self._hold_down_seconds = hold_down_seconds
         self._on_freed = on_freed
         self._last = ExpiringMap[tuple[str, bytes], _Last](clock, hold_down_seconds, _REMEMBERED)
-        # The same answers for a moment only, less what was promised since.
+        # Recent answers, less what was promised since.
         self._recent = ExpiringMap[tuple[str, bytes], _Last](clock, _KEPT_SECONDS, _REMEMBERED)
         self._kinds: dict[str, tuple[PromiseHandling, float]] = {}
         self._lost: dict[str, float] = {}  # since when
@@ -192,7 +192,7 @@ class EstimateCache:
     async def part(
         self, cluster: MemberCluster, question: EstimatorQuestion, *, fresh: bool = False
     ) -> EstimatePart:
-        """The estimator's part of an availability. Never raises. `fresh`: it is asked in any case."""
+        """The estimator's part of an availability. Never raises. `fresh`: always ask."""
         grown = self._ledger.grown(cluster.name) if self._ledger is not None else 0
         kept = None if fresh else self._kept(cluster.name, question)
         if kept is not None:
@@ -214,7 +214,7 @@ class EstimateCache:
         return EstimatePart(ACCURATE, last.value, note, room=last.parts)
 
     async def verify(self, clusters: Callable[[str], MemberCluster | None]) -> Freed:
-        """Ask where something is promised what of it has arrived, and take that off the ledger."""
+        """Ask clusters with promises what has arrived, and subtract it from the ledger."""
         if self._ledger is None:
             return set()
         names = [
@@ -231,14 +231,14 @@ class EstimateCache:
         return frozenset(name for name, since in self._lost.items() if now - since < self._hold_down_seconds)
 
     def kind(self, cluster: str) -> PromiseHandling | None:
-        """None while it is not known, or not known any more."""
+        """How the server handles promises; None if unknown or outdated."""
         kind, at = self._kinds.get(cluster, (None, 0.0))
         return kind if self._clock.monotonic() - at < _KNOWN_SECONDS else None
 
     # Inside
 
     def _kept(self, cluster: str, question: EstimatorQuestion) -> _Last | None:
-        """What it would answer now, from what it answered a moment ago; None when that cannot be told."""
+        """The current answer derived from a recent one; None if that is not possible."""
         key = (cluster, question.asked.body)
         last = self._recent.get(key)
         if last is None or self._ledger is None or cluster in self._lost or question.for_sets:
@@ -246,13 +246,13 @@ class EstimateCache:
         since = self._ledger.grown_since(cluster, last.grown)
         if since is None or not all(_is_of(growth, question.shapes[0]) for growth in since):
             return None
-        if since:  # so that nothing is looked at twice
+        if since:  # so that no growth is processed twice
             last = last.less(sum(sum(growth.amounts) for growth in since), len(since))
             self._recent.amend(key, last)
         return last
 
     async def _reply(self, cluster: MemberCluster, question: EstimatorQuestion) -> EstimatorReply:
-        """With promises taken off, by the server or else here."""
+        """The answer less promises, subtracted by the server or here."""
         reply, promised, _ = await self._ask_with_promises(cluster, question)
         if not promised or not reply.value:
             return reply
@@ -269,13 +269,13 @@ class EstimateCache:
     async def _ask_with_promises(
         self, cluster: MemberCluster, question: EstimatorQuestion
     ) -> tuple[EstimatorReply, _Promised, Freed]:
-        """Ask, tell what is promised, and note what has arrived."""
+        """Ask with the promises, and record what has arrived."""
         promised = self._promises(cluster.name)
         encoded = [promise.encoded(amounts) for promise, amounts in promised]
         reply = await self._api.ask(cluster, question.asked, encoded, question.about)
         if not promised or self._ledger is None or len(reply.arrived) != len(promised):
             if promised and reply.value is not None and self.kind(cluster.name) is PromiseHandling.VERIFIES:
-                del self._kinds[cluster.name]  # it does not any more
+                del self._kinds[cluster.name]  # it no longer verifies
             return reply._replace(arrived=()), promised, set()
         self._learn(cluster.name, PromiseHandling.VERIFIES)
         freed: Freed = set()
@@ -288,7 +288,7 @@ class EstimateCache:
         return reply, promised, freed
 
     def _promises(self, cluster: str) -> _Promised:
-        """All of them for a server that verifies, else those in flight."""
+        """All promises for a server that verifies, otherwise those in flight."""
         if self._ledger is None:
             return []
         verifies = self.kind(cluster) is PromiseHandling.VERIFIES
@@ -299,7 +299,7 @@ class EstimateCache:
         return [(promise, amounts) for promise, amounts in promised if any(amounts)]
 
     async def _ignores(self, cluster: MemberCluster, question: EstimatorQuestion, answer: int) -> bool:
-        """Whether a flood of promises leaves the answer as it is. When in doubt, it does."""
+        """Whether a flood of promises leaves the answer unchanged. If unknown, it counts as unchanged."""
         kind = self.kind(cluster.name)
         if kind is None or kind is PromiseHandling.VERIFIES:
             flooded = await self._api.ask(cluster, question.asked, [question.flood], question.about)
@@ -316,12 +316,12 @@ class EstimateCache:
 
 
 def displaced(promised: Iterable[tuple[Promise, Amounts]], asked: Sequence[PodShape]) -> int:
-    """How many replicas at most the promised ones push aside, without knowing any node.
+    """An upper bound on the replicas that promises displace, without knowing any node.
 
-    For servers that do not take promises off themselves. One promised pod on a node costs that node at
-    most as many replicas as the largest ratio of what both ask for, rounded up, and at least its slot; so
-    the bound holds whatever nodes there are, and is exact for replicas of the same kind. `asked` is one
-    shape, or the several of a set: a set needs every one of its pods.
+    For servers that do not subtract promises themselves. One promised pod on a node costs that node at most
+    as many replicas as the largest ratio of both requests, rounded up, and at least its slot; so the bound
+    holds for any nodes, and is exact for replicas of the same kind. `asked` is one shape, or the several of a
+    set: a set needs every one of its pods.
     """
     displaced_by_one: dict[PodShape, int] = {}
     total = 0

@@ -1,9 +1,9 @@
-"""Ask the estimators of member clusters, each on its own account.
+"""Asks the estimators of member clusters, each independently.
 
-One that is dead, slow or wrong costs its own cluster the answer and nobody else: every
-call has its own deadline, waiting for a turn included, and after a failure the
-cluster is left alone for a while, so that one black hole does not slow down every
-decision. Whatever a server says is checked: only a number that can be true is one.
+An estimator that fails, is slow or answers wrongly only affects its own cluster: every call has its own
+deadline, including the wait for a slot, and after a failure the cluster is skipped for a while, so that one
+unreachable server does not slow down every decision. Answers are validated: only a plausible number is
+accepted.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ from karpool.wire.server_protocol import parse
 
 log = structlog.get_logger(__name__)
 
-_UNKNOWN = -1  # Karmada's word for "cannot tell"
+_UNKNOWN = -1  # Karmada's value for "unknown"
 _BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
 _NOTE_MAX = 200
-_ROOM_SECONDS = 45.0  # an estimator answers within 30, news or not
-_TURNS_OF_ONE = 16  # calls to one cluster at once
-# Codes that say that nobody is there; all others are somebody's answer.
+_ROOM_SECONDS = 45.0  # an estimator answers within 30 s, changed or not
+_TURNS_OF_ONE = 16  # concurrent calls to one cluster
+# Codes of an unreachable server; all others are an answer.
 NOBODY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 Resolver = Callable[[str], Awaitable[Sequence[str]]]
@@ -52,11 +52,11 @@ class EstimatorSettings:
     port: int = PORT
     asks_pull_clusters: bool = True
     tls: ClientTls = field(default_factory=ClientTls)
-    concurrent: int = 256  # calls at once, of all clusters
+    concurrent: int = 256  # concurrent calls to all clusters
 
 
 class ChannelOpener(Protocol):
-    """What `ChannelPool` does; estimators in this process are reached without a network."""
+    """The part of `ChannelPool` that is used; estimators in this process are reached without a network."""
 
     def renew(self) -> int: ...
 
@@ -64,19 +64,21 @@ class ChannelOpener(Protocol):
 
 
 class EstimatorUnreachable(Exception):
-    """Nobody is there."""
+    """The estimator cannot be reached."""
 
 
 class EstimatorRefused(Exception):
-    """Somebody is there, and has no answer to this."""
+    """The estimator is reachable, and refuses this call."""
 
 
 class UnknownMethod(EstimatorRefused):
-    """It is of another make, or older."""
+    """The estimator is older, or of another vendor."""
 
 
 def service_resolver(client: Client, settings: EstimatorSettings) -> Resolver:
-    """Where Karmada's schedulers look: a Service in the Karmada API server, else DNS of the host cluster."""
+    """Resolve addresses like Karmada's schedulers: a Service in the Karmada API server, else DNS of the host
+    cluster.
+    """
 
     async def addresses(cluster: str) -> Sequence[str]:
         name = service_name(cluster, settings.prefix)
@@ -90,7 +92,7 @@ def service_resolver(client: Client, settings: EstimatorSettings) -> Resolver:
 
 
 class EstimatorClient:
-    """One connection for each cluster, opened when it is first asked. Raises Invalid for unusable files."""
+    """One connection per cluster, opened at the first call. Raises Invalid for unusable files."""
 
     def __init__(
         self,
@@ -112,7 +114,7 @@ class EstimatorClient:
     async def ask(
         self, cluster: MemberCluster, asked: EncodedQuestion, promises: Sequence[bytes] = (), about: str = ""
     ) -> EstimatorReply:
-        """`about` names the object for the server's log. Never raises but for cancellation."""
+        """`about` names the object for the server's log. Raises nothing except on cancellation."""
         if not self.asks(cluster):
             return EstimatorReply(None, "not asked, because the cluster is in Pull mode")
         method = "MaxAvailableComponentSets" if asked.for_sets else "MaxAvailableReplicas"
@@ -121,13 +123,15 @@ class EstimatorClient:
     async def unschedulable(
         self, cluster: str, resource: WorkloadReference, threshold_seconds: float
     ) -> EstimatorReply:
-        """How many replicas have been without a node for longer than that. Never raises."""
+        """How many replicas have been without a node for longer than the threshold. Never raises."""
         data = client_protocol.write_unschedulable(cluster, resource, int(threshold_seconds * 1e9))
         about = f"kind={resource.kind}, name={resource.namespace}/{resource.name}"
         return await self._reply(cluster, "GetUnschedulableReplicas", data, _unschedulable, about)
 
     async def await_room(self, cluster: MemberCluster, seen: int) -> int | RoomSilence:
-        """The generation of its room, as soon as it is another than the one `seen`; or why there is none."""
+        """Wait until the generation of the capacity differs from `seen`, and return it; or why
+        there is none.
+        """
         if not self.asks(cluster):
             return RoomSilence.UNREACHABLE
         request = room_pb2.AwaitRoomRequest(cluster=cluster.name, seen=seen).SerializeToString()
@@ -141,7 +145,9 @@ class EstimatorClient:
             return RoomSilence.UNREACHABLE
 
     async def summary(self, cluster: MemberCluster) -> CapacitySummary:
-        """What the cluster holds and could hold. Raises EstimatorUnreachable or EstimatorRefused."""
+        """The existing and possible capacity of the cluster. Raises EstimatorUnreachable or
+        EstimatorRefused.
+        """
         if not self.asks(cluster):
             raise EstimatorUnreachable("not asked, because the cluster is in Pull mode")
         member = self._member(cluster.name)
@@ -158,14 +164,15 @@ class EstimatorClient:
 
     async def channel(self, cluster: str, *, anew: bool = False) -> grpc.aio.Channel:
         """The connection to a cluster's estimator, for streams; `anew`: it may have moved. Raises
-        EstimatorUnreachable."""
+        EstimatorUnreachable.
+        """
         member = self._member(cluster)
         if anew:
             member.look_up_again()
         return await member.open()
 
     def keep(self, clusters: Collection[str]) -> None:
-        """Close the connections to all others: their clusters are gone."""
+        """Close the connections of all other clusters: these are gone."""
         for name in [member for member in self._members if member not in clusters]:
             self._members.pop(name).retire()
 
@@ -189,7 +196,7 @@ class EstimatorClient:
     ) -> EstimatorReply:
         member = self._member(cluster)
         try:
-            # A cluster's own turns come first: waiting for it must not take turns from others.
+            # A cluster's own slots come first: waiting for it must not take slots from others.
             async with asyncio.timeout(self.settings.timeout_seconds), member.turns, self._turns:
                 answer = read(await member.call(method, data, about))
         except TimeoutError:
@@ -236,7 +243,7 @@ class _Estimator:
         self._opening = asyncio.Lock()
         self._channel: grpc.aio.Channel | None = None
         self._generation = -1
-        self._address = 0  # which of those found is in use
+        self._address = 0  # index of the address in use
         self._addresses: Sequence[str] = ()
         self._failures = 0
         self._again_at = 0.0
@@ -250,12 +257,12 @@ class _Estimator:
         return f"unreachable for {seconds:.0f} s: {self._reason}"
 
     async def call(self, method: str, data: bytes, about: str, service: str = ESTIMATOR) -> bytes:
-        """Raises Unreachable, at once while the last failure is fresh, or Refused."""
+        """Raises Unreachable, at once while the last failure is recent, or Refused."""
         finds_out = self.lost_since is not None
         if finds_out:
             if self._trying or self._clock.monotonic() < self._again_at:
                 raise EstimatorUnreachable
-            self._trying = True  # for all
+            self._trying = True  # for all callers
         try:
             answer = await self._call_any(method, data, about, service)
         except EstimatorRefused:
@@ -268,8 +275,9 @@ class _Estimator:
         return answer
 
     async def watch(self, method: str, data: bytes) -> bytes:
-        """A call that may take long, and takes no turn. Whether somebody is there others find out: raises
-        Unreachable while the last failure is not made good."""
+        """A long call that takes no slot. It does not probe the server: raises Unreachable until another call
+        succeeds after a failure.
+        """
         if self.lost_since is not None:
             raise EstimatorUnreachable
         return await _call(await self.open(), method, data, "", service=ROOM_WATCHER)
@@ -290,11 +298,11 @@ class _Estimator:
         self.look_up_again()
 
     def look_up_again(self) -> None:
-        """It may have moved."""
+        """Resolve the address again: the estimator may have moved."""
         self._addresses, self._address = (), 0
 
     def retire(self) -> None:
-        """Calls under way may end; the next one opens another connection."""
+        """Let calls in progress finish; the next call opens another connection."""
         channel, self._channel = self._channel, None
         if channel is not None:
             self._closing.add(channel)
@@ -333,7 +341,7 @@ class _Estimator:
 
 
 class _Closing:
-    """Channels that are on their way out; calls on them get the time that any call has."""
+    """Channels that are being closed; calls on them may finish within the usual timeout."""
 
     def __init__(self, grace_seconds: float) -> None:
         self._grace_seconds = grace_seconds
@@ -363,7 +371,7 @@ async def _call(
 
 @contextmanager
 def estimator_errors() -> Iterator[None]:
-    """What gRPC raises as EstimatorUnreachable, UnknownMethod or EstimatorRefused."""
+    """Convert gRPC errors to EstimatorUnreachable, UnknownMethod or EstimatorRefused."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -381,4 +389,4 @@ def estimator_errors() -> Iterator[None]:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise EstimatorUnreachable("the connection was closed") from None  # the library's way to say so
+        raise EstimatorUnreachable("the connection was closed") from None  # how the library reports it

@@ -1,10 +1,9 @@
 """Nodes known only by their grade: runs of identical ones, filled first fit.
 
-Karmada's cluster models say how many nodes have at least so much free. Thousands of
-identical nodes are one run here, split only where something is placed, so that the
-cost depends on what is placed and not on the size of the cluster. The results are
-those of `packing.first_fit` on the same nodes one by one; constraints other than
-room cannot be checked and are ignored.
+Karmada's cluster models say how many nodes have at least a certain free amount. Thousands of identical nodes
+are one run here, split only where something is placed, so that the cost depends on what is placed and not on
+the size of the cluster. The results are those of `packing.first_fit` on the same nodes one by one;
+constraints other than capacity cannot be checked and are ignored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,17 +11,17 @@ from collections.abc import Iterable, Sequence
 from karpool.model.karmada.member_cluster import NodeGrade
 
 PODS_PER_NODE = 110
-# Sets that leave room for parts of others are placed one by one, so often at most: a cluster that
-# takes more is found to take at least as many, and a decision never waits for its size.
+# Sets that leave capacity for parts of others are placed one by one, at most this often: beyond, the result
+# is a lower bound, and a decision never waits for the size of a cluster.
 STEPS_MAX = 1000
 Requests = tuple[tuple[str, int], ...]  # positive amounts by resource, as in `PodShape.requests`
 Free = tuple[int, ...]  # slots first, then one amount per resource
-Needs = tuple[tuple[int, int], ...]  # position in `Free`, and how much one pod takes there
-Run = tuple[Free, int]  # so many nodes with so much free
+Needs = tuple[tuple[int, int], ...]  # position in `Free`, and the amount of one pod
+Run = tuple[Free, int]  # number of nodes with this free amount
 
 
 class GradedNodes:
-    """Room in the nodes of all grades. Resources that no grade mentions are not looked at."""
+    """Free capacity in the nodes of all grades. Resources that no grade mentions are ignored."""
 
     def __init__(self, grades: Iterable[NodeGrade]) -> None:
         given_grades = list(grades)
@@ -50,17 +49,18 @@ class GradedNodes:
         return total
 
     def place(self, components: Iterable[tuple[Requests, int]]) -> bool:
-        """One set: each component's replicas on the first nodes that take any. What a set took that
-        did not find room for all of it stays taken, as upstream."""
+        """Place one set: each component's replicas on the first nodes that take any. As in Karmada, a set
+        that does not fit completely keeps the capacity it took.
+        """
         return all(
             self._place(self._needs(requests), replicas) for requests, replicas in components if replicas > 0
         )
 
     def place_sets(self, components: Iterable[tuple[Requests, int]], bound: int) -> int:
-        """How many complete sets find room, at most `bound`; no replicas at all do so `bound` times.
+        """How many complete sets fit, at most `bound`; a set without replicas fits `bound` times.
 
-        A lower bound after `STEPS_MAX` steps, each of which places one set, or fills nodes of one run
-        where nothing is left over.
+        A lower bound after `STEPS_MAX` steps, each of which places one set, or fills nodes of one run without
+        a remainder.
         """
         components_needs = [
             (self._needs(requests), replicas) for requests, replicas in components if replicas > 0
@@ -94,11 +94,11 @@ class GradedNodes:
             pieces = _filled(free, nodes, needs, min(unplaced, fit * nodes))
             unplaced -= min(unplaced, fit * nodes)
             self._replace(position, pieces)
-            position = max(position - 1, 0)  # a full run may have become one with the run before
+            position = max(position - 1, 0)  # a full run may have been merged with the run before
         return not unplaced
 
     def _replace(self, position: int, pieces: list[Run]) -> None:
-        """Put pieces in a run's place; neighbours that became equal are one run again."""
+        """Replace a run by pieces; equal neighbours are merged."""
         start, end = max(position - 1, 0), position + 2
         joined: list[Run] = []
         for free, nodes in (*self._runs[start:position], *pieces, *self._runs[position + 1 : end]):
@@ -107,7 +107,7 @@ class GradedNodes:
         self._runs[start:end] = joined
 
     def _whole_nodes(self, components_needs: Sequence[tuple[Needs, int]], bound: int) -> int:
-        """Sets at once where they all go to one node after the other: how many, or 0 when they do not.
+        """The number of sets placed at once if they all go to one node after the other; 0 if they do not.
 
         More than one node at once only if a full node has nothing left that any component could use.
         """
@@ -137,7 +137,7 @@ class GradedNodes:
 
 
 def _fitting(free: Free, needs: Needs) -> int:
-    """How many pods fit into one node."""
+    """How many pods fit on one node."""
     least = free[0]
     for place, units in needs:
         fit = free[place] // units
@@ -147,7 +147,7 @@ def _fitting(free: Free, needs: Needs) -> int:
 
 
 def _filled(free: Free, nodes: int, needs: Needs, pods: int) -> list[Run]:
-    """A run after so many pods went to its first nodes."""
+    """A run after so many pods were placed on its first nodes."""
     full, rest = divmod(pods, _fitting(free, needs))
     partly = 1 if rest else 0
     return _present(

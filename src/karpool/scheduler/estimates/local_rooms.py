@@ -1,8 +1,8 @@
-"""Answers from copies of the rooms: what is promised is taken off here, exactly, and nobody is asked.
+"""Answers from local copies of the rooms: promises are subtracted exactly, and no estimator is asked.
 
-A copy counts as long as its estimator was heard of a moment ago (`max_age_seconds`); otherwise, and for
-clusters without a copy, estimators are asked. What of each promise has arrived is known from the same
-instant as the room (`CopiedCluster.workloads`); a promise that was not told of yet is taken off whole.
+A copy is valid while its estimator was heard from recently (`max_age_seconds`); otherwise, and for clusters
+without a copy, estimators are asked. The arrived part of each promise is known from the same instant as the
+room (`CopiedCluster.workloads`); a promise that was not reported on yet is subtracted as a whole.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,26 +21,28 @@ from karpool.scheduler.promises.ledger import Freed, PromiseLedger
 from karpool.scheduler.promises.promise import Amounts, Promise, WorkloadRequirements
 from karpool.wire.requests import ArrivedReplicas, AssumedWorkload
 
-MAX_AGE_SECONDS = 5.0  # an estimator says every second that nothing has changed
+MAX_AGE_SECONDS = 5.0  # an estimator sends a heartbeat every second
 
 Follow = Callable[[str, Sequence[WorkloadKey], Sequence[WorkloadKey]], None]
 
 
 class RoomState(StrEnum):
-    """How a cluster's room stands here."""
+    """The state of a cluster's local copy."""
 
     CURRENT = "current"  # answered from its copy
-    LATE = "late"  # the copy is there, and its estimator was not heard of for too long
+    LATE = "late"  # there is a copy, but its estimator was not heard from for too long
     NONE = "none"  # asked: there is no copy
 
 
 class _Heard(NamedTuple):
     at: float  # monotonic
-    age_seconds: float  # of what the estimator itself knew then
+    age_seconds: float  # age of the estimator's own data at that time
 
 
 class LocalRooms:
-    """`follow` is told whose pods an estimator is to tell of, and whose no more."""
+    """`follow` is called with the workloads whose pods an estimator should report, and those it should not
+    any longer.
+    """
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class LocalRooms:
         self._heard: dict[str, _Heard] = {}
         self._reasons: dict[str, str] = {}  # why there is no copy
         self._followed: dict[str, set[WorkloadKey]] = {}
-        self._settled: dict[str, tuple[object, int]] = {}  # promises and copy that were last put together
+        self._settled: dict[str, tuple[object, int]] = {}  # promises and copy of the last settlement
         self._reported: dict[str, dict[BindingKey, ArrivedReplicas]] = {}
         self._outstanding: dict[str, dict[BindingKey, _Outstanding]] = {}
         self.answered = 0
@@ -74,13 +76,13 @@ class LocalRooms:
         )
 
     def beat(self, cluster: str, epoch: int, sequence: int, age_seconds: float) -> None:
-        """All is as it was."""
+        """Record a heartbeat: nothing changed."""
         copy = self.copies.get(cluster)
         if copy is not None and (copy.epoch, copy.sequence) == (epoch, sequence) and age_seconds >= 0:
             self._heard[cluster] = _Heard(self._clock.monotonic(), age_seconds)
 
     def cut(self, cluster: str, reason: str) -> None:
-        """Nothing more is heard for now; the copy may be taken up again."""
+        """The stream was interrupted; the copy may be continued."""
         self._heard.pop(cluster, None)
         self._reasons[cluster] = reason
 
@@ -90,7 +92,7 @@ class LocalRooms:
         self._settled.pop(cluster, None)
 
     def left(self, cluster: str) -> None:
-        """The cluster is gone."""
+        """Remove a cluster that is gone."""
         self.forget(cluster)
         for held in (self._reasons, self._followed, self._reported, self._outstanding):
             held.pop(cluster, None)
@@ -98,7 +100,7 @@ class LocalRooms:
     # What is known
 
     def age_seconds(self, cluster: str) -> float | None:
-        """How old the picture is at most; None without one that counts."""
+        """The maximum age of the copy's data; None without a valid copy."""
         heard = self._heard.get(cluster)
         return None if heard is None else self._clock.monotonic() - heard.at + heard.age_seconds
 
@@ -111,12 +113,12 @@ class LocalRooms:
         return self._is_heard(cluster, self._clock.monotonic()) and self.copies.get(cluster) is not None
 
     def _is_heard(self, cluster: str, now: float) -> bool:
-        """Those that are heard of have a copy."""
+        """Whether the copy is valid: its estimator was heard from recently."""
         heard = self._heard.get(cluster)
         return heard is not None and now - heard.at <= self._max_age_seconds
 
     def why_asked(self, cluster: str) -> str:
-        """Why its estimator is asked although rooms are followed; empty when nobody knows."""
+        """Why its estimator is asked although rooms are followed; empty if unknown."""
         if self.state(cluster) is RoomState.LATE:
             return f"its room stream was silent for {self.age_seconds(cluster):.0f} s"
         return self._reasons.get(cluster, "")
@@ -125,7 +127,7 @@ class LocalRooms:
         return self._followed.get(cluster, ())
 
     def handling(self, cluster: str) -> PromiseHandling | None:
-        """What is done with promises, where the copy counts."""
+        """How promises are handled, if the copy is valid."""
         copy = self.copies.get(cluster) if self.is_current(cluster) else None
         if copy is None:
             return None
@@ -136,7 +138,7 @@ class LocalRooms:
     def parts(
         self, question: EstimatorQuestion, clusters: Sequence[MemberCluster]
     ) -> Mapping[str, EstimatePart]:
-        """For those clusters whose copies count."""
+        """Answers for the clusters with valid copies."""
         now = self._clock.monotonic()
         names = [cluster.name for cluster in clusters if self._is_heard(cluster.name, now)]
         if not names:
@@ -158,7 +160,7 @@ class LocalRooms:
         return parts
 
     def verify(self) -> Freed:
-        """Tell the ledger again what has arrived: pods that are seen to wait renew their promise."""
+        """Report arrivals to the ledger again: pods that are still pending renew their promise."""
         freed: Freed = set()
         names = {*self._followed, *self._ledger.clusters()} if self._ledger is not None else ()
         for name in sorted(names):
@@ -169,9 +171,9 @@ class LocalRooms:
     # Inside
 
     def _settle(self, cluster: str, *, reports: bool = False) -> Freed:
-        """Put what is promised there onto the copy; the clusters where that freed room.
+        """Apply the promises of a cluster to its copy; return the clusters where that freed capacity.
 
-        What is on nodes is told to the ledger where it is news, or, with `reports`, in any case.
+        Arrivals are reported to the ledger if they are new or, with `reports`, always.
         """
         ledger, copy = self._ledger, self.copies.get(cluster)
         if ledger is None or copy is None:
@@ -198,7 +200,7 @@ class LocalRooms:
         return freed
 
     def _report(self, copy: CopiedCluster, ledger: PromiseLedger, always: bool) -> Freed:
-        """Of promises whose pods the estimator told of."""
+        """Report promises whose pods the estimator reported."""
         freed: Freed = set()
         before = self._reported.get(copy.name, {})
         after: dict[BindingKey, ArrivedReplicas] = {}
@@ -208,7 +210,7 @@ class LocalRooms:
             if pods is None:
                 continue
             if not pods[0] and not pods[1] and promise.binding not in before:
-                continue  # none is there, and none was: no news
+                continue  # none arrived, before and now: nothing new
             on_nodes = arrived(copy.pods_of, promise.assumed(promise.promised))
             after[promise.binding] = on_nodes
             if on_nodes.bound and (always or before.get(promise.binding) != on_nodes):
@@ -230,7 +232,7 @@ _NOTHING_FREED: Freed = set()
 
 
 class _Outstanding(NamedTuple):
-    """What of a promise is still to come, as long as it is the same promise and the same pods."""
+    """The remaining part of a promise, valid for the same promise and the same pods."""
 
     promise: Promise
     amounts: Amounts

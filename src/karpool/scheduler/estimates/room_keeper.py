@@ -1,8 +1,8 @@
-"""Keep the streams over which rooms travel: one for each estimator process, whatever clusters it serves.
+"""Keeps the streams of room changes: one for each estimator process, whatever clusters it serves.
 
-Every cluster's estimator is called; the first frame says which process answered. If there is a stream to
-that process already, the cluster joins it and the call ends. A cluster that is cut off is tried again, each
-on its own; one whose estimator is older, of another make or of another version is asked as always.
+Every cluster's estimator is called; the first frame names the process that answered. If a stream to that
+process exists, the cluster joins it and the call ends. An interrupted cluster is retried on its own. An
+estimator that is older, of another vendor or of another version is asked as usual.
 """
 
 import asyncio
@@ -31,20 +31,20 @@ log = structlog.get_logger(__name__)
 
 METHOD = f"/{ROOMS}/Follow"
 _HELLO_SECONDS = 10.0
-_SILENCE_SECONDS = 20.0  # an estimator beats every second
+_SILENCE_SECONDS = 20.0  # an estimator sends a heartbeat every second
 _BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _NOT_OURS_SECONDS = 300.0  # an estimator may be replaced by one of ours
-_GATHER_SECONDS = 0.02  # workloads to follow come one decision after another
+_GATHER_SECONDS = 0.02  # workloads to follow arrive one decision after another
 
 
 class Channels(Protocol):
-    """What `EstimatorClient.channel` does."""
+    """The part of `EstimatorClient` that is used here."""
 
     async def __call__(self, cluster: str, *, anew: bool = False) -> grpc.aio.Channel: ...
 
 
 class _Call(Protocol):
-    """What is used of a stream's call."""
+    """The part of a stream's call that is used here."""
 
     async def read(self) -> Any: ...
 
@@ -54,7 +54,7 @@ class _Call(Protocol):
 
 
 class NotFollowable(Exception):
-    """It is of another make or version."""
+    """The estimator is of another vendor or version."""
 
 
 class RoomKeeper:
@@ -66,11 +66,11 @@ class RoomKeeper:
         self._streams: dict[str, _RoomStream] = {}  # by process
         self._stream_of: dict[str, _RoomStream] = {}  # by cluster
         self._failures: dict[str, int] = {}
-        self._unreachable: set[str] = set()  # when last tried
+        self._unreachable: set[str] = set()  # at the last attempt
         rooms.follow = self._follow_workloads
 
     def keep(self, clusters: Collection[str]) -> None:
-        """Begin with those that came, and end with those that went."""
+        """Start with new clusters, and stop with removed ones."""
         for name in [name for name in self._tasks if name not in clusters]:
             self._tasks.pop(name).cancel()
             stream = self._stream_of.pop(name, None)
@@ -105,7 +105,7 @@ class RoomKeeper:
                 reason, pause = str(error), _NOT_OURS_SECONDS
             except (EstimatorRefused, ModelError, TimeoutError) as error:
                 reason = str(error) or "no update was received"
-            except Exception as error:  # a mistake here must not end what is kept of the others
+            except Exception as error:  # an error here must not end the other streams
                 log.exception("room stream failed", cluster=cluster)
                 reason = f"{type(error).__name__}"
             self._rooms.cut(cluster, reason)
@@ -116,7 +116,7 @@ class RoomKeeper:
             await self._clock.sleep(delay)
 
     async def _follow(self, cluster: str) -> None:
-        """Returns when the stream that carries the cluster has ended."""
+        """Follow a cluster; returns when its stream has ended."""
         channel = await self._channels(cluster, anew=cluster in self._unreachable)
         open_stream = getattr(channel, "stream_stream", None)
         if open_stream is None:
@@ -170,9 +170,9 @@ class _RoomStream:
     def __init__(self, call: _Call, rooms: LocalRooms, clock: Clock, heard: Callable[[str], None]) -> None:
         self._call, self._rooms, self._clock, self._on_heard = call, rooms, clock, heard
         self.ended = asyncio.Event()
-        self._readers: dict[str, RoomChangeReader] = {}  # of the clusters it carries
+        self._readers: dict[str, RoomChangeReader] = {}  # of its clusters
         self._refusals: dict[str, int] = {}
-        self._again_at: dict[str, float] = {}  # clusters whose copies are lost, until they are asked for
+        self._again_at: dict[str, float] = {}  # clusters with lost copies, and when to request them again
         self._outbox: dict[str, pb.RoomSubscription] = {}
         self._leaving: list[str] = []
         self._to_write = asyncio.Event()
@@ -202,7 +202,7 @@ class _RoomStream:
         return self._outbox.setdefault(cluster, pb.RoomSubscription(cluster=cluster))
 
     async def run(self) -> None:
-        """Until the stream ends; raises why."""
+        """Run until the stream ends; raises the reason."""
         writing = asyncio.create_task(self._write())
         try:
             while not writing.done():
@@ -243,7 +243,7 @@ class _RoomStream:
     def _change(self, patch: pb.RoomPatch) -> None:
         reader = self._readers.get(patch.cluster)
         if reader is None or patch.cluster in self._again_at:
-            return  # it was left, or what comes belongs to a copy that is lost
+            return  # the cluster left, or the frame belongs to a lost copy
         try:
             change = reader.read(patch)
             if change is not None:
@@ -253,7 +253,7 @@ class _RoomStream:
             self._lost(patch.cluster, str(error))
 
     def _lost(self, cluster: str, reason: str) -> None:
-        """The copy of one cluster is gone; its estimator is asked until the whole was sent again."""
+        """Drop the copy of one cluster; its estimator is asked until the whole was sent again."""
         log.warning("room patch refused", cluster=cluster, reason=reason)
         self._rooms.forget(cluster, f"refused: {reason}"[:200])
         self._readers[cluster] = RoomChangeReader()
@@ -275,7 +275,7 @@ def _workload(workload: WorkloadKey) -> pb.FollowedWorkload:
 
 
 async def _read(call: _Call) -> pb.RoomFrame | None:
-    """None at the end. Raises what `_stream_errors` does, and MalformedMessage."""
+    """None at the end. Raises what `_stream_errors` raises, and MalformedMessage."""
     with _stream_errors():
         data = await call.read()
     return None if data is grpc.aio.EOF else parse(pb.RoomFrame, data)
@@ -288,7 +288,7 @@ async def _written(call: _Call, message: pb.FollowRequest) -> None:
 
 @contextmanager
 def _stream_errors() -> Iterator[None]:
-    """What gRPC raises as EstimatorUnreachable, EstimatorRefused or NotFollowable."""
+    """Convert gRPC errors to EstimatorUnreachable, EstimatorRefused or NotFollowable."""
     try:
         with estimator_errors():
             yield

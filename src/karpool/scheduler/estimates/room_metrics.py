@@ -1,4 +1,4 @@
-"""How the rooms of clusters stand that are kept here. Beta, like all `karpool_...`."""
+"""Metrics of the local copies of rooms. Beta, like all `karpool_...`."""
 
 from collections.abc import Callable, Iterable
 

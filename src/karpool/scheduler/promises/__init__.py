@@ -1,1 +1,1 @@
-"""Room that is promised until pods are there. Start with `promise`, then `ledger`."""
+"""Promises: capacity that is reserved until the pods run on nodes. Start with `promise`, then `ledger`."""

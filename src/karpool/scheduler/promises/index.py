@@ -1,7 +1,7 @@
-"""The promises of all bindings, by cluster: what summaries do not show of them, and when to look again.
+"""Indexes the promises of all bindings by cluster, with what summaries do not show yet, and by due time.
 
-Sums are kept, not worked out: a decision asks every cluster for them, and there may be
-thousands of promises in each. Whoever changes a promise says so (`changed`).
+Sums are maintained, not computed: a decision asks every cluster for them, and each may have thousands of
+promises. Callers report every change of a promise (`changed`).
 """
 
 import heapq
@@ -18,7 +18,7 @@ _Charge = tuple[tuple[ReplicaRequirements | None, ...], tuple[int, ...]]
 
 
 class _Sums:
-    """What one cluster's summary is to be charged with, by what the replicas ask for."""
+    """The amounts to subtract from one cluster's summary, by requests."""
 
     def __init__(self) -> None:
         self._charges: dict[BindingKey, _Charge] = {}
@@ -55,7 +55,7 @@ class PromiseIndex:
         # Promises with pods that the summary may not have counted yet.
         self._settling: dict[str, dict[BindingKey, Promise]] = {}
         self._summaries: dict[str, tuple[object, int]] = {}  # the last one, and how many came after the first
-        # By the whole second in which they are looked at; most of thousands share one.
+        # By the whole second in which they are due; most of thousands share one.
         self._due: dict[float, list[Promise]] = {}
         self._due_seconds: list[float] = []  # a heap
         self._changes: Counter[str] = Counter()
@@ -83,7 +83,7 @@ class PromiseIndex:
         self._clearings += 1
 
     def changed(self, promise: Promise, now: float) -> None:
-        """To be called after every change of a promise that is held."""
+        """Call after every change of a stored promise."""
         if self.get(promise.cluster, promise.binding) is not promise:
             return
         self._changes[promise.cluster] += 1
@@ -97,7 +97,7 @@ class PromiseIndex:
         self._schedule_check(promise, now)
 
     def changes(self, cluster: str) -> tuple[int, int]:
-        """Another value after every change of what is promised there."""
+        """A value that differs after every change of the cluster's promises."""
         return self._clearings, self._changes[cluster]
 
     def get(self, cluster: str, binding: BindingKey) -> Promise | None:
@@ -108,7 +108,7 @@ class PromiseIndex:
         return sorted(self._held)
 
     def in_cluster(self, cluster: str) -> list[Promise]:
-        """Oldest first, so that whoever takes them off does it in a fixed order."""
+        """Oldest first, so that they are subtracted in a fixed order."""
         held = self._held.get(cluster)
         if not held:
             return []
@@ -121,8 +121,8 @@ class PromiseIndex:
     # Summaries
 
     def summarised(self, cluster: str, summary: object, now: float) -> list[Promise] | None:
-        """The cluster wrote a summary: the promises that it may have caught up with; None: the same again."""
-        if cluster not in self._summaries:  # at first sight nobody knows how old it is
+        """Handle a summary: return the promises that it may have counted; None if it is unchanged."""
+        if cluster not in self._summaries:  # the age of the first one is unknown
             self._summaries[cluster] = (summary, 0)
             return None
         last, number = self._summaries[cluster]
@@ -144,14 +144,14 @@ class PromiseIndex:
         return promise.is_over(now, self.summaries(promise.cluster), self._lifetime.settle_seconds)
 
     def charged(self, cluster: str) -> PromisedTotals | None:
-        """What to take off the cluster's summary. It changes along with what is promised: for use at once."""
+        """The amounts to subtract from the cluster's summary. For use at once: they change."""
         sums = self._sums.get(cluster)
         return None if sums is None else sums.promised
 
     # Time
 
     def due(self, now: float) -> list[Promise]:
-        """Those whose time may have come; each is to be looked at, and told of by `changed`."""
+        """Promises whose time may have come; the caller checks each and calls `changed`."""
         due: list[Promise] = []
         while self._due_seconds and self._due_seconds[0] <= now:
             at = heapq.heappop(self._due_seconds)
@@ -167,7 +167,7 @@ class PromiseIndex:
 
     def _schedule_check(self, promise: Promise, now: float) -> None:
         settles_at = promise.settles_at(now, self._lifetime.settle_seconds)
-        # On whole seconds: many end together, and a moment more does no harm.
+        # On whole seconds: many end together, and a little delay does no harm.
         at = min(promise.ends_at(self._lifetime), settles_at)
         at = math.ceil(at) if math.isfinite(at) else at
         if at < promise.due_at:

@@ -1,9 +1,9 @@
-"""How much of a workload has landed in a member, read from the status that the member reports.
+"""Reads how much of a workload has landed in a member from the status that the member reports.
 
-Kinds differ in what they report; what is not there is not guessed. `ready` never exceeds
-the pods that are on nodes, so it may end a promise; `created` are all pods there are, which
-is what a cluster's summary counts. Health alone proves nothing: a kind without a health
-hook is `Healthy` before it has a single pod. Only one that was `Unhealthy` has a hook.
+Kinds report different fields; missing ones are not guessed. `ready` never exceeds the pods on nodes, so it
+may end a promise; `created` are all existing pods, which a cluster's summary counts. Health alone proves
+nothing: a kind without a health hook is `Healthy` before it has a pod. Only a kind that was `Unhealthy` has a
+hook.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 
 class LandedReplicas(NamedTuple):
-    """Replicas as reported; None where the status does not say."""
+    """Replicas as reported; None if the status does not say."""
 
     ready: int | None = None
     created: int | None = None
@@ -27,7 +27,7 @@ _COUNTS = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas", 
 
 
 def landing_of(template: WorkloadTemplate, item: AggregatedStatus | None) -> LandedReplicas:
-    """Without a report, or one of something that was not applied, nothing is known to have landed."""
+    """Without a report, or if the workload was not applied, nothing is known to have landed."""
     if item is None or not item.applied:
         return NOTHING
     health, status = item.health, item.status
@@ -39,7 +39,7 @@ def landing_of(template: WorkloadTemplate, item: AggregatedStatus | None) -> Lan
         case "v1", "Pod":
             running = status.get("phase") in ("Running", "Succeeded", "Failed")
             return LandedReplicas(int(running), int(bool(status)), health)
-    # Go leaves zeros out: a status with any of these has the others, as zero.
+    # Go omits zeros: a status with any of these fields has the others as zero.
     if not any(name in status for name in _COUNTS):
         return LandedReplicas(None, None, health)
     ready = max(_count(status, "readyReplicas"), _count(status, "availableReplicas"))

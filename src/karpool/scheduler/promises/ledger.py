@@ -1,11 +1,10 @@
-"""The ledger of promises: what decisions count on and nobody else can see yet.
+"""The ledger of promises: capacity that decisions use and no other source shows yet.
 
-Every binding that places a workload is in it, whoever schedules it. A promise is made
-before its decision is written (`promise`), kept or taken back when the answer is there
-(`confirm`, `undo`), shrinks as pods land (`observe`, `report`) and ends by itself
-(`expire`). Everything is level-based: seeing a version twice, or missing one, changes
-nothing in the end. Pure: no I/O, and time is passed in, `now` monotonic and `wall` for
-what was written down. Methods that free room return the clusters where it is.
+Every binding that places a workload is in it, of any scheduler. A promise is made before its decision is
+written (`promise`), confirmed or undone after the answer (`confirm`, `undo`), shrinks as pods land
+(`observe`, `report`) and expires (`expire`). Everything is level-based: seeing a version twice, or missing
+one, changes nothing in the end. Pure: no I/O, and time is passed in, `now` monotonic and `wall` for what is
+stored. Methods that free capacity return the clusters.
 """
 
 from collections import Counter, deque
@@ -35,16 +34,16 @@ from karpool.wire.requests import ArrivedReplicas
 
 
 class PromiseEnd(StrEnum):
-    """Why replicas are not promised any more."""
+    """Why replicas are no longer promised."""
 
     BOUND = "bound"  # an estimator saw the pods on nodes
     READY = "ready"  # the member reports that many ready
     HEALTHY = "healthy"  # a workload without counts became healthy
     SCALED_DOWN = "scaled_down"
-    REMOVED = "removed"  # the cluster is no target any more
+    REMOVED = "removed"  # the cluster is no longer a target
     DELETED = "deleted"  # the binding is gone, or places no workload
     CLUSTER_GONE = "cluster_gone"
-    UNDONE = "undone"  # the decision was refused by the API server
+    UNDONE = "undone"  # the API server refused the decision
     EXPIRED = "expired"
 
 
@@ -58,37 +57,37 @@ class PromiseRelease(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Book:
-    """What is known of one binding. Shared by nobody, so a copy is a way back."""
+    """The state of one binding. It shares nothing, so a copy can be restored."""
 
     workload: WorkloadRequirements
     desired: dict[str, Amounts] = field(default_factory=dict)
     promises: dict[str, Promise] = field(default_factory=dict)
-    shrank_until: dict[str, float] = field(default_factory=dict)  # clusters that got smaller
+    shrank_until: dict[str, float] = field(default_factory=dict)  # clusters whose target shrank
     uid: str = ""
-    generation: int = 0  # older versions are not looked at
+    generation: int = 0  # older versions are ignored
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingPromise:
-    """One decision on its way to the API server."""
+    """A decision that is being written to the API server."""
 
     binding: BindingKey
     before: _Book | None
 
 
 Freed = set[str]
-GROWTHS_KEPT = 64  # of each cluster: the last things promised there
+GROWTHS_KEPT = 64  # per cluster: the latest promises
 
 
 class PromiseGrowth(NamedTuple):
-    """More that was promised in a cluster. `workload` None: what was promised there before has changed."""
+    """An additional promise in a cluster. `workload` None: an existing promise has changed."""
 
     workload: WorkloadRequirements | None = None
     amounts: Amounts = ()
 
 
 class PromiseLedger:
-    """`on_release` is told of every replica that is not promised any more."""
+    """`on_release` is called for all replicas that are no longer promised."""
 
     def __init__(
         self,
@@ -100,13 +99,13 @@ class PromiseLedger:
         self._books: dict[BindingKey, _Book] = {}
         self._index = PromiseIndex(self.lifetime)
         self._open: dict[BindingKey, PendingPromise] = {}
-        self._grown: Counter[str] = Counter()  # how often something was promised, by cluster
+        self._grown: Counter[str] = Counter()  # number of promises made, by cluster
         self._growths: dict[str, deque[PromiseGrowth]] = {}
 
     # Decisions
 
     def promise(self, binding: Binding, targets: Sequence[TargetCluster], now: float) -> PendingPromise:
-        """Count on what a decision says, before it is written."""
+        """Promise the targets of a decision before it is written."""
         before = self._books.get(binding.key)
         token = PendingPromise(binding.key, None if before is None else _copy(before))
         if before is None:
@@ -117,7 +116,7 @@ class PromiseLedger:
         return token
 
     def confirm(self, token: PendingPromise, generation: int) -> None:
-        """The API server took it, as this generation; 0 when that is not known, and `observe` will tell."""
+        """Confirm: the API server stored it as this generation; 0 if unknown, then `observe` decides."""
         if self._open.get(token.binding) is token:
             del self._open[token.binding]
             book = self._books.get(token.binding)
@@ -125,7 +124,7 @@ class PromiseLedger:
                 book.generation = max(book.generation, generation)
 
     def undo(self, token: PendingPromise, now: float) -> Freed:
-        """The API server did not take it: as if it had never been decided."""
+        """Undo: the API server did not store it, as if it had never been decided."""
         if self._open.get(token.binding) is not token:
             return set()
         del self._open[token.binding]
@@ -145,7 +144,7 @@ class PromiseLedger:
         return set(made)
 
     def record(self, key: BindingKey, now: float, wall: float) -> str | None:
-        """What is to be written down of a binding's promises, under `promise_annotation.PROMISES`."""
+        """The record of a binding's promises for the annotation `promise_annotation.PROMISES`."""
         book = self._books.get(key)
         if book is None:
             return None
@@ -164,7 +163,7 @@ class PromiseLedger:
     # What is seen
 
     def rebuild(self, bindings: Iterable[Binding], now: float, wall: float) -> None:
-        """Start over from what the API server knows; to be done before the first decision."""
+        """Rebuild from the API server's state; call before the first decision."""
         self._books.clear()
         self._index.clear()
         self._open.clear()
@@ -172,12 +171,12 @@ class PromiseLedger:
             self.observe(binding, now, wall)
 
     def observe(self, binding: Binding, now: float, wall: float) -> Freed:
-        """The present version of a binding, of whatever scheduler."""
+        """Update from the current version of a binding, of any scheduler."""
         key = binding.key
         if not binding.is_workload or binding.is_deleting:
             return self.forget(key, now)
         book = self._books.get(key)
-        if book is not None and book.uid != binding.uid:  # the same name, another binding
+        if book is not None and book.uid != binding.uid:  # another binding with the same name
             freed = self.forget(key, now)
             return freed | self.observe(binding, now, wall)
         if key in self._open or (book is not None and binding.generation < book.generation):
@@ -192,7 +191,7 @@ class PromiseLedger:
         return freed | self._landed(binding, now)
 
     def observe_cluster(self, name: str, summary: object, now: float) -> Freed:
-        """The present version of a cluster: its summary may have caught up with promises."""
+        """Update from the current version of a cluster: its summary may have counted promised pods."""
         settling = self._index.summarised(name, summary, now)
         for promise in settling or ():
             if self._index.is_over(promise, now):
@@ -200,7 +199,7 @@ class PromiseLedger:
         return {name} if settling else set()
 
     def report(self, cluster: str, binding: BindingKey, arrived: ArrivedReplicas, now: float) -> Freed:
-        """What an estimator sees of a promise."""
+        """Update from what an estimator sees of a promise."""
         promise = self._index.get(cluster, binding)
         if promise is None:
             return set()
@@ -208,7 +207,7 @@ class PromiseLedger:
         return self._noting(promise, partial(promise.arrived, arrived, now, summaries), PromiseEnd.BOUND, now)
 
     def forget(self, key: BindingKey, now: float, reason: PromiseEnd = PromiseEnd.DELETED) -> Freed:
-        """The binding is gone, or places nothing any more."""
+        """Remove a binding that is gone, or places nothing any longer."""
         self._open.pop(key, None)
         book = self._books.pop(key, None)
         if book is None:
@@ -225,7 +224,7 @@ class PromiseLedger:
             self._remove(promise)
 
     def expire(self, now: float) -> Freed:
-        """Give up what has waited too long, and close what is over."""
+        """Release promises that are too old, and close those that are over."""
         freed: Freed = set()
         for promise in self._index.due(now):
             given_up = promise.expire(now, self.lifetime)
@@ -238,14 +237,14 @@ class PromiseLedger:
         return freed
 
     def next_expiry(self, now: float) -> float | None:
-        """Seconds until `expire` may have something to do; None when nothing is promised."""
+        """Seconds until `expire` may have something to do; None if nothing is promised."""
         at = self._index.next_due()
         return None if at is None else max(0.0, at - now)
 
     # What is promised
 
     def promises(self, cluster: str | None = None) -> Iterator[Promise]:
-        """Oldest first within a cluster, so that whoever takes them off does it in a fixed order."""
+        """Oldest first within a cluster, so that they are subtracted in a fixed order."""
         return self._index.all() if cluster is None else iter(self._index.in_cluster(cluster))
 
     def promises_of(self, key: BindingKey) -> Mapping[str, Promise]:
@@ -253,19 +252,19 @@ class PromiseLedger:
         return book.promises if book is not None else {}
 
     def clusters(self) -> list[str]:
-        """Those with promises."""
+        """The clusters with promises."""
         return self._index.names()
 
     def changes(self, cluster: str) -> tuple[int, int]:
-        """Another value after every change of what is promised there, be it more, less or nearer."""
+        """A value that differs after every change of the cluster's promises."""
         return self._index.changes(cluster)
 
     def grown(self, cluster: str) -> int:
-        """Moves whenever something more is promised there: an answer from before is out of date."""
+        """Increases whenever something more is promised there: earlier answers are outdated."""
         return self._grown[cluster]
 
     def grown_since(self, cluster: str, grown: int) -> Sequence[PromiseGrowth] | None:
-        """What was promised there since `grown` said so; None when that is not known any more."""
+        """What was promised there since `grown` had this value; None if it is no longer known."""
         more = self._grown[cluster] - grown
         if not more:
             return ()
@@ -280,7 +279,7 @@ class PromiseLedger:
         growths.append(growth)
 
     def charged(self, cluster: str) -> PromisedTotals | None:
-        """What to take off the cluster's summary, for use at once; None when there is nothing."""
+        """The amounts to subtract from the cluster's summary, for use at once; None if there are none."""
         return self._index.charged(cluster)
 
     # Inside: books
@@ -297,7 +296,7 @@ class PromiseLedger:
         book = self._books[binding.key]
         workload = workload_of(binding)
         if workload.names != book.workload.names:
-            # Other components: what was promised was promised to something else.
+            # Other components: the promises were for another workload.
             freed = self.forget(binding.key, now, PromiseEnd.REMOVED)
             self._books[binding.key] = self._book(binding, ())
             return freed | self._aim(binding, targets, now)
@@ -321,7 +320,7 @@ class PromiseLedger:
             self._index.changed(promise, now)
 
     def _aim_at(self, binding: Binding, cluster: str, after: Amounts, now: float) -> bool:
-        """Whether room was freed."""
+        """Set the desired amounts; return whether capacity was freed."""
         book = self._books[binding.key]
         before = book.desired.get(cluster) or _zero(book.workload)
         if before == after:
@@ -331,7 +330,7 @@ class PromiseLedger:
             promise = Promise(binding.key, cluster, binding.template, book.workload, before)
             promise.shrank = book.shrank_until.get(cluster, now) > now
             more = tuple(map(sub, after, before)) if any(before) else after
-            if min(more) >= 0:  # a first promise, as most are: nothing can be freed by it
+            if min(more) >= 0:  # a first promise, as most are, frees nothing
                 promise.desired = after
                 promise.increments.append(PromiseIncrement(more, now))
                 book.promises[cluster] = promise
@@ -355,7 +354,7 @@ class PromiseLedger:
         return less > 0
 
     def _adopt(self, binding: Binding, now: float, wall: float) -> None:
-        """First sight: what was decided before we came, and has not landed."""
+        """Adopt a binding at first sight: what was decided before our start, and has not landed."""
         book = self._books[binding.key]
         desired = desired_of(binding, binding.targets)
         book.desired = desired
@@ -424,8 +423,9 @@ class PromiseLedger:
 
 
 def _reported_larger(binding: Binding, desired: Mapping[str, Amounts]) -> set[str]:
-    """Clusters that were last heard of with more replicas than they shall have: some were taken back since,
-    and the report proves nothing for those to come."""
+    """Clusters whose last report shows more replicas than desired: some were removed since, so the report
+    proves nothing about new ones.
+    """
     larger = set()
     for status in binding.aggregated:
         landing = landing_of(binding.template, status)

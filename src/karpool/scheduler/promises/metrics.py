@@ -1,4 +1,4 @@
-"""What of the ledger and of the estimators is counted. Beta, like all `karpool_...`."""
+"""Metrics of the ledger and of the estimators. Beta, like all `karpool_...`."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,7 +12,7 @@ _AGES = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 
 class PromiseMetrics:
-    """Hand `released` to the ledger; call `follow` with it once it is there."""
+    """Pass `released` to the ledger; then call `follow` with the ledger."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         released = Counter(
@@ -28,7 +28,7 @@ class PromiseMetrics:
             buckets=_AGES,
             registry=registry,
         )
-        # Children are bound once: looking them up costs more than counting.
+        # Children are bound once: a lookup costs more than counting.
         self._released = {reason: released.labels(reason.value) for reason in PromiseEnd}
         self._ages = {reason: ages.labels(reason.value) for reason in PromiseEnd}
         self._oldest = Gauge(
@@ -52,7 +52,7 @@ def follow_estimators(registry: CollectorRegistry, lost: Callable[[], Mapping[st
 
 
 class _LivePromises(Collector):
-    """By cluster; a cluster without promises has no series."""
+    """Promises by cluster; a cluster without promises has no series."""
 
     def __init__(self, ledger: PromiseLedger) -> None:
         self._ledger = ledger

@@ -1,14 +1,13 @@
-"""One promise: room in one cluster that a decision counts on until its pods are there.
+"""One promise: capacity in one cluster that a decision reserves until its pods are there.
 
-A promise holds increments, each with its own age, never the whole workload. What is
-still in flight is worked out anew from every report: replicas that shall be there less
-those that are, and never more than what was promised. A workload that shrank a moment
-ago has more pods than it shall have; until it was seen small, counts prove nothing.
+A promise holds increments, each with its own age, never the whole workload. Every report recomputes what is
+still in flight: desired less existing replicas, and never more than was promised. A workload that shrank a
+moment ago has more pods than desired; until it was seen small, counts prove nothing.
 
-Three readers, three amounts: a Karpool estimator is told everything and takes off
-what it sees on nodes itself (`promised`); a Go estimator is told what is not known to be
-ready (`in_flight`); the cluster's summary, which lags, what it cannot have counted yet
-(`uncounted`). Time is monotonic and passed in.
+There are three readers with three amounts: a Karpool estimator is told everything and subtracts what it sees
+on nodes itself (`promised`); a Go estimator is told what is not known to be ready (`in_flight`); the
+cluster's summary, which lags, is charged with what it cannot have counted yet (`uncounted`). Time is
+monotonic and passed in.
 """
 
 import math
@@ -24,7 +23,7 @@ from karpool.wire.client_protocol import encode_assumed
 from karpool.wire.requests import ArrivedReplicas, AssumedOwner, AssumedWorkload
 
 Amounts = tuple[int, ...]  # one for each component
-# The first summary after a pod appeared may have been made before it did; the second was not.
+# The first summary after a pod appeared may be older than the pod; the second is not.
 SUMMARIES_UNTIL_COUNTED = 2
 
 
@@ -32,8 +31,8 @@ SUMMARIES_UNTIL_COUNTED = 2
 class PromiseLifetime:
     """How long a promise may live.
 
-    `seconds` after it was made; while its pods are seen to wait for a node it is renewed, up to
-    `limit_seconds`. A summary is taken to have counted what was reported `settle_seconds` ago.
+    It lives for `seconds`; while its pods are seen pending it is renewed, up to `limit_seconds`. A summary is
+    assumed to have counted what was reported `settle_seconds` ago.
     """
 
     seconds: float = 300.0
@@ -42,7 +41,7 @@ class PromiseLifetime:
 
 
 class WorkloadRequirements(NamedTuple):
-    """What a workload asks for, one entry for each component."""
+    """The requests of a workload, one entry for each component."""
 
     names: tuple[str, ...]
     requirements: tuple[ReplicaRequirements | None, ...]
@@ -56,7 +55,7 @@ class PromiseIncrement(NamedTuple):
 class _Seen(NamedTuple):
     created: int
     at: float
-    summaries: int  # how many the cluster had written by then
+    summaries: int  # number of summaries of the cluster at that time
 
 
 @dataclass(slots=True, eq=False)
@@ -68,15 +67,15 @@ class Promise:
     desired: Amounts
     increments: list[PromiseIncrement] = field(default_factory=list)  # oldest first
     shrank: bool = False
-    fewest: int | None = None  # that it was to have since it shrank; None when that is not known
-    due_at: float = math.inf  # when somebody will look at it again
+    fewest: int | None = None  # smallest desired number since it shrank; None if unknown
+    due_at: float = math.inf  # time of the next check
     _ready: int | None = None
     _bound: Amounts | None = None
     _waiting_at: float | None = None
     _was_unhealthy: bool = False
     _is_healthy: bool = False
     _landing: LandedReplicas = NOTHING
-    # There are many promises, and most are never asked for either: an empty deque alone takes 600 bytes.
+    # Tuples, because there are many promises and most stay empty: an empty deque alone takes 600 bytes.
     _created: tuple[_Seen, ...] = ()
     _encoded: tuple[Amounts, bytes] | None = None
 
@@ -88,7 +87,7 @@ class Promise:
 
     @property
     def promised(self) -> Amounts:
-        """Everything that was promised and has not run out, whether it has landed or not."""
+        """Everything that was promised and has not expired, whether it has landed or not."""
         if len(self.increments) == 1:
             return self.increments[0].amounts
         if not self.increments:
@@ -97,7 +96,7 @@ class Promise:
 
     @property
     def in_flight(self) -> Amounts:
-        """What of it is not known to have landed."""
+        """The part that is not known to have landed."""
         promised = self.promised
         if self.shrank or (self._landing is NOTHING and self._bound is None):
             return promised
@@ -113,7 +112,7 @@ class Promise:
         return sum(self.in_flight)
 
     def uncounted(self, now: float, summaries: int, settle_seconds: float) -> Amounts:
-        """What the cluster's summary cannot be taken to have counted yet."""
+        """The part that the cluster's summary may not have counted yet."""
         promised = self.promised
         if self.shrank or not self._created:
             return promised
@@ -123,11 +122,11 @@ class Promise:
         return _none(promised) if counted >= sum(self.desired) else promised
 
     def is_over(self, now: float, summaries: int, settle_seconds: float) -> bool:
-        """Nothing in flight, and every reader knows."""
+        """Whether nothing is in flight, and every reader has counted it."""
         return not self.replicas and not sum(self.uncounted(now, summaries, settle_seconds))
 
     def copy(self) -> "Promise":
-        """One that changes on its own."""
+        """An independent copy."""
         return replace(
             self,
             due_at=math.inf,
@@ -137,12 +136,12 @@ class Promise:
     # What changes it
 
     def want(self, template: WorkloadTemplate, workload: WorkloadRequirements) -> None:
-        """The pods to come ask for something else."""
+        """Set the requests of the pods to come."""
         self.template, self.workload = template, workload
         self._encoded = None
 
     def aim(self, desired: Amounts, now: float) -> None:
-        """The workload shall have so many here from now on: more is promised, less is taken back."""
+        """Set the desired replicas: more is promised, less is released."""
         more = tuple(map(sub, desired, self.desired))
         self.desired = desired
         grown = tuple(max(0, change) for change in more)
@@ -159,7 +158,7 @@ class Promise:
             self._was_unhealthy = self._is_healthy = False  # what was healthy was smaller
 
     def landed(self, landing: LandedReplicas, now: float, summaries: int) -> bool:
-        """What the member reports of the workload; whether that is news."""
+        """Apply the member's report; return whether it is new."""
         if landing == self._landing:
             return False
         self._landing = landing
@@ -175,7 +174,7 @@ class Promise:
         return True
 
     def arrived(self, arrived: ArrivedReplicas, now: float, summaries: int) -> bool:
-        """What an estimator sees of its pods; whether that can be."""
+        """Apply what an estimator sees of its pods; return whether it is plausible."""
         if len(arrived.bound) != len(self.desired):
             return False
         self._bound = tuple(max(0, bound) for bound in arrived.bound)
@@ -187,7 +186,7 @@ class Promise:
         return True
 
     def expire(self, now: float, lifetime: PromiseLifetime) -> int:
-        """Give up increments that are too old; returns how many replicas in flight that freed."""
+        """Expire increments that are too old; return how many replicas in flight that freed."""
         before = self.replicas
         self.increments = [
             increment for increment in self.increments if self._ends_at(increment, lifetime) > now
@@ -195,7 +194,7 @@ class Promise:
         return before - (self.replicas if self.increments else 0)
 
     def ends_at(self, lifetime: PromiseLifetime) -> float:
-        """When the next increment runs out, as things are."""
+        """When the next increment expires, as things are."""
         if len(self.increments) == 1:
             return self._ends_at(self.increments[0], lifetime)
         return min((self._ends_at(increment, lifetime) for increment in self.increments), default=0.0)
@@ -233,7 +232,7 @@ class Promise:
         return AssumedWorkload(template.namespace, components, workload)
 
     def encoded(self, amounts: Amounts) -> bytes:
-        """The same for the wire; encoded once while it stays the same."""
+        """The wire encoding; cached while it stays the same."""
         key = (*amounts, *self.desired)
         if self._encoded is None or self._encoded[0] != key:
             self._encoded = (key, encode_assumed(self.assumed(amounts)))
@@ -243,12 +242,13 @@ class Promise:
 
     @property
     def _base(self) -> int:
-        """Replicas that were there, or shall be, without what is promised."""
+        """Desired replicas without the promised ones."""
         return sum(self.desired) - sum(self.promised)
 
     def _end_shrinking_if_small(self, landed: int, pods: int | None) -> None:
-        """Either no more landed than without any promise, or there are no more pods at all than it was to
-        have: then none of them is one that shall go."""
+        """End shrinking if no pod is left that is to be removed: no more landed than without the promise, or
+        there are no more pods than the smallest desired number.
+        """
         few = self.fewest is not None and pods is not None and pods <= self.fewest
         if few or landed <= self._base:
             self.shrank, self.fewest = False, None
@@ -261,7 +261,7 @@ class Promise:
         return _none(promised) if self._ready >= sum(self.desired) else promised
 
     def _take_back(self, less: Sequence[int]) -> None:
-        """From the newest: a workload that shrinks gives up pods that do not run first."""
+        """Release the newest first: a workload that shrinks first removes pods that do not run."""
         increments: list[PromiseIncrement] = []
         missing = list(less)
         for increment in reversed(self.increments):
@@ -285,7 +285,7 @@ class Promise:
         self._created = (*self._created, _Seen(created, now, summaries))
 
     def _counted(self, now: float, summaries: int, settle_seconds: float) -> int:
-        """Pods that the summary has counted: the least of what was last settled and what came after."""
+        """Pods that the summary has counted: the minimum of the last settled report and later ones."""
         settled = [
             index
             for index, report in enumerate(self._created)

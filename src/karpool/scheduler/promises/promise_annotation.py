@@ -1,10 +1,9 @@
-"""Promises as they are written down: an annotation, in the same patch as the decision they come from.
+"""Stores promises in an annotation, in the same patch as the decision.
 
-So there is no instant at which a decision is in the API server and its promise is not,
-and whoever starts next reads both. The record carries a digest of the targets it
-belongs to; where others changed them since, and for bindings of other schedulers,
-everything that was scheduled lately counts as promised until it is seen to have landed.
-A record that cannot be read is no record. Ages, not times, go in and out: clocks differ.
+So the API server never has a decision without its promise, and the next leader reads both. The record carries
+a digest of its targets. If others changed the targets since, and for bindings of other schedulers, everything
+that was scheduled recently counts as promised until it is seen to have landed. An unreadable record is
+ignored. Records contain ages, not times, because clocks differ.
 """
 
 import zlib
@@ -19,13 +18,13 @@ from karpool.scheduler.promises.promise import Amounts
 
 PROMISES = "karpool.dev/promises"
 _BYTES_MAX = 128 * 1024  # all annotations of an object together may have 256 KiB
-_INCREMENTS_MAX = 16  # of one cluster; more are added up
+_INCREMENTS_MAX = 16  # per cluster; more are summed up
 
 
 class RecordedPromise(NamedTuple):
-    """What was promised in one cluster, each with its age in seconds, oldest first.
+    """The promises in one cluster, each with its age in seconds, oldest first.
 
-    `shrank`: the workload got smaller there a moment ago, so that counts of its pods prove nothing yet.
+    `shrank`: the workload shrank there a moment ago, so that counts of its pods prove nothing yet.
     """
 
     increments: tuple[tuple[Amounts, float], ...]
@@ -40,7 +39,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 def write(recorded: Mapping[str, RecordedPromise], desired: Mapping[str, Amounts], wall: float) -> str | None:
-    """The annotation; None when it would be too large, and the next reader has to be careful instead."""
+    """The annotation; None if it would be too large: the next reader then assumes the worst."""
     record = _Record(
         1,
         digest(desired),
@@ -54,7 +53,7 @@ def write(recorded: Mapping[str, RecordedPromise], desired: Mapping[str, Amounts
 def read(
     binding: Binding, desired: Mapping[str, Amounts], wall: float, lifetime_seconds: float
 ) -> dict[str, RecordedPromise]:
-    """What may still be in flight, by cluster. Never more than what is desired."""
+    """What may still be in flight, by cluster. Never more than desired."""
     record = _decode(binding.annotations.get(PROMISES))
     if record is None:
         return _lately_scheduled(binding, desired, wall, lifetime_seconds)
@@ -74,7 +73,7 @@ def _merged(recorded: RecordedPromise, wall: float) -> list[tuple[list[int], int
     entries = [(list(amounts), int(wall - age)) for amounts, age in recorded.increments]
     if len(entries) <= _INCREMENTS_MAX:
         return entries
-    # Added up under the time of the youngest: rather held too long than lost.
+    # Summed up with the time of the youngest: held too long rather than lost.
     early = entries[: len(entries) - _INCREMENTS_MAX + 1]
     summed = [sum(column) for column in zip(*(amounts for amounts, _ in early), strict=True)]
     return [(summed, early[-1][1]), *entries[len(early) :]]
@@ -114,7 +113,7 @@ def _recorded(
 def _lately_scheduled(
     binding: Binding, desired: Mapping[str, Amounts], wall: float, lifetime_seconds: float
 ) -> dict[str, RecordedPromise]:
-    age = 0.0  # a result without a time was written a moment ago
+    age = 0.0  # a result without a time counts as just written
     if binding.last_scheduled_time:
         try:
             age = max(0.0, wall - parse_rfc3339(binding.last_scheduled_time))

@@ -1,4 +1,4 @@
-"""For an unmodified karmada-scheduler: what it reads of a cluster shows what could be launched there.
+"""For an unmodified karmada-scheduler: writes what could be launched in a cluster into its summary.
 
 Start with `summary_writer`.
 """

@@ -1,12 +1,14 @@
-"""Keep `Cluster.status.resourceSummary` at what a cluster holds and could hold.
+"""Keeps `Cluster.status.resourceSummary` at the existing and possible capacity of a cluster.
 
-karmada-scheduler takes the smaller of what an estimator says and what it divides from the summary: a
-cluster without nodes gets nothing, whatever an autoscaler could launch there. So the summary is given room
-for nodes to come, as the cluster's own estimator sees it; the estimate stays the smaller number, and decides.
+karmada-scheduler takes the minimum of an estimator's answer and what it computes from the summary: a cluster
+without nodes gets nothing, whatever an autoscaler could launch there. So the writer adds the capacity of new
+nodes to the summary, as the cluster's own estimator sees it; the estimate stays the smaller number, and
+decides.
 
 Karmada's status controller writes the same field unless it runs with
-`--enable-cluster-resource-modeling=false`. What it overwrites is written again as soon as it is seen. Of a
-cluster whose estimator falls silent, what could be launched is taken back: the summary then decides alone.
+`--enable-cluster-resource-modeling=false`. The writer repeats its write as soon as it sees that it was
+overwritten. If a cluster's estimator stops answering, the launchable capacity is removed: the summary then
+decides alone.
 """
 
 import asyncio
@@ -41,13 +43,13 @@ from karpool.wire.client_protocol import CapacitySummary
 
 log = structlog.get_logger(__name__)
 
-PAUSE_SECONDS = 0.5  # between two writes of one cluster: Karmada's controller must not be chased in circles
+PAUSE_SECONDS = 0.5  # between two writes of one cluster, to avoid a loop with Karmada's controller
 SAY_AGAIN_SECONDS = 3600.0
 _MODELING_FLAG = "--enable-cluster-resource-modeling=false"
 
 
 class SummarySource(Protocol):
-    """What `EstimatorClient` does."""
+    """The part of `EstimatorClient` that is used here."""
 
     async def summary(self, cluster: MemberCluster) -> CapacitySummary: ...
 
@@ -71,14 +73,14 @@ class DesiredSummary:
     def is_shown(self, summary: ResourceSummary | None) -> bool:
         return (
             summary is not None
-            and not summary.has_modelings  # grades of nodes decide before the sums do
+            and not summary.has_modelings  # grades of nodes take precedence over the sums
             and not _present(summary.allocating)
             and _present(summary.allocatable) == self.allocatable
             and _present(summary.allocated) == self.allocated
         )
 
     def patch(self, shown: ResourceSummary | None) -> Object:
-        """A merge patch: what is to go is named."""
+        """A merge patch: removed fields are named."""
         allocatable, allocated = quantities(self.allocatable), quantities(self.allocated)
         gone = {} if shown is None else dict.fromkeys(shown.allocatable)
         freed = {} if shown is None else dict.fromkeys(shown.allocated)
@@ -120,7 +122,7 @@ class SummaryMetrics:
 
 
 class ClusterSummaryWriter:
-    """One task for each cluster, so that one that is silent or refuses delays no other."""
+    """One task for each cluster, so that a silent or refusing one does not delay the others."""
 
     def __init__(
         self,
@@ -137,7 +139,7 @@ class ClusterSummaryWriter:
         self._settings = settings or SummarySettings()
         self._metrics = SummaryMetrics(environment.registry)
         self._clusters: dict[str, MemberCluster] = {}
-        self._seen: dict[str, asyncio.Event] = {}  # set whenever a cluster is seen anew
+        self._seen: dict[str, asyncio.Event] = {}  # set whenever a cluster changes
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._said: ExpiringSet[tuple[str, str]] = ExpiringSet(self._clock)
         sink = PutDropSink(self._put, self._drop)
@@ -171,10 +173,10 @@ class ClusterSummaryWriter:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _look(self) -> None:
-        """Begin with clusters that came, and end with those that went."""
+        """Start with new clusters, and stop with removed ones."""
         for task in self._tasks.values():
             if task.done():
-                task.result()  # never ends but by a mistake of ours, which is to be seen
+                task.result()  # only ends by a bug, which must be visible
         for name in [name for name in self._tasks if name not in self._clusters]:
             self._tasks.pop(name).cancel()
             self._seen.pop(name, None)
@@ -207,7 +209,7 @@ class ClusterSummaryWriter:
             await self._until_seen(name, asked_at + self._settings.interval_seconds)
 
     async def _until_seen(self, name: str, until: float) -> None:
-        """Until the cluster is seen anew, or it is time to ask again."""
+        """Wait until the cluster changes, or it is time to ask again."""
         seen = self._seen[name]
         seconds = until - self._clock.monotonic()
         if seconds > 0:
@@ -224,7 +226,7 @@ class ClusterSummaryWriter:
         return None
 
     async def _write(self, name: str, desired: DesiredSummary, written: DesiredSummary | None) -> bool:
-        """Whether the summary is as desired, as far as is known."""
+        """Write the summary; return whether it is as desired, as far as is known."""
         cluster = self._clusters.get(name)
         if cluster is None or cluster.is_deleting or self._status.is_stale():
             return False
@@ -244,7 +246,7 @@ class ClusterSummaryWriter:
         return True
 
     def _say(self, cluster: str, reason: str) -> None:
-        """Once an hour."""
+        """Log the reason at most once an hour."""
         if not self._said.left((cluster, reason)):
             self._said.put((cluster, reason), SAY_AGAIN_SECONDS)
             log.warning("cluster summary is overwritten by another component", cluster=cluster, reason=reason)
