@@ -1,3 +1,4 @@
-"""Devices, shares of them, isolation, partitions, quotas, and what pods ask for.
+"""Devices, their shares, isolation, partitions, quotas, and the requests of pods.
+
 Start with `request`, then `device`.
 """

@@ -1,8 +1,7 @@
-"""Compute and video memory, in integers: thousandths of a TFLOP, and bytes.
+"""Compute and video memory as integers: thousandths of a TFLOP, and bytes.
 
-`DeviceAmount` is absolute: what a device has, or what was taken from it. `DeviceShare` is what
-one device is asked for; it may be given in percent, and becomes an `DeviceAmount` only
-against the capacity of a device.
+A `DeviceAmount` is absolute: the capacity of a device, or an allocated amount. A `DeviceShare` is the request
+for one device; it may be a percentage, and becomes a `DeviceAmount` only with the capacity of a device.
 """
 
 from collections.abc import Mapping
@@ -56,7 +55,7 @@ NOTHING = DeviceAmount()
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """What is asked of one device. A percentage counts where the absolute amount is zero."""
+    """A request for a part of one device. A percentage counts if the absolute amount is zero."""
 
     tflops_milli: int = 0
     vram_bytes: int = 0
@@ -64,7 +63,7 @@ class DeviceShare:
     vram_percent_milli: int = 0
 
     def on(self, capacity: DeviceAmount) -> DeviceAmount:
-        """In absolute terms on a device of this capacity, cut off: shares that make up 100 % always fit."""
+        """Return the absolute amount on a device of this capacity, rounded down so that 100 % always fits."""
         return DeviceAmount(
             percent_of(self.percent_milli, capacity.tflops_milli)
             if self.percent_milli
@@ -89,17 +88,17 @@ class DeviceShare:
 
 
 def percent_of(percent_milli: int, tflops_milli: int) -> int:
-    """A percentage of a device's compute, cut off to a whole TFLOP: 33 % of 71 is 23."""
+    """Return a percentage of a device's compute, rounded down to a whole TFLOP: 33 % of 71 is 23."""
     return percent_milli * tflops_milli // (_PERCENT_MILLI * MILLI) * MILLI
 
 
 def whole_tflops(tflops_milli: int) -> int:
-    """In whole TFLOPS, rounded away from zero, as Kubernetes gives the value of a quantity."""
+    """Return whole TFLOPS, rounded away from zero like the value of a Kubernetes quantity."""
     return -(-tflops_milli // MILLI) if tflops_milli >= 0 else tflops_milli // MILLI
 
 
 def parse_amount(raw: Mapping[str, Any] | None, path: str = "") -> DeviceAmount:
-    """`{tflops, vram}` of quantities; what is not there is zero. Raises Invalid."""
+    """Parse `{tflops, vram}` of quantities; a missing one is zero. Raises Invalid."""
     fields = raw or {}
     return DeviceAmount(
         _parsed(fields, "tflops", path, quantity.milli_value), _parsed(fields, "vram", path, quantity.value)

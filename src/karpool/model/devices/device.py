@@ -1,8 +1,7 @@
 """One GPU as the allocator sees it, and how it is read from the cluster.
 
-A `Device` is what was last reported about it. What our pods take from it is in the
-ledger; `available` is used only where a device comes with a figure of its own
-(tests, files), and is otherwise computed from capacity and ledger.
+A `Device` is its last reported state. The amounts that our pods use are in the ledger; `available` is used
+only if a device has a figure of its own (tests, files), and is otherwise computed from capacity and ledger.
 """
 
 import json
@@ -25,9 +24,9 @@ PUBLISHED_BY, AGENT = "gpu.karpool.dev/published-by", "gpu-agent"
 CAPABILITIES_ANNOTATION = PREFIX + "virtualization-capabilities"
 MISSING_ANNOTATION = PREFIX + "gpu-missing-since"
 OURS = "tensor-fusion"
-SMART_POD_USE = "smart-pod/"  # and the uid: `used_by` of a device that one of our placeholders occupies
+SMART_POD_USE = "smart-pod/"  # with the UID: `used_by` of a device that one of our placeholders occupies
 
-_TFLOPS_MAX = 10**12  # thousandths; percentages of it still fit 64 bits
+_TFLOPS_MAX = 10**12  # thousandths; percentages of it still fit into 64 bits
 _VRAM_MAX = 2**50
 
 PENDING, RUNNING, UNKNOWN = "Pending", "Running", "Unknown"
@@ -35,7 +34,7 @@ PENDING, RUNNING, UNKNOWN = "Pending", "Running", "Unknown"
 
 @dataclass(frozen=True, slots=True)
 class DevicePartition:
-    """One hardware slice in use: its template, and its place where that is known."""
+    """One hardware partition in use: its template, and its position if known."""
 
     template: str = ""
     start: int | None = None
@@ -43,7 +42,7 @@ class DevicePartition:
 
 
 class Device(msgspec.Struct, frozen=True):
-    """Not a dataclass: a cluster has thousands, and a struct is made in a fortieth of the time."""
+    """A GPU. A msgspec struct, because a cluster has thousands and a dataclass takes 40 times as long."""
 
     name: str
     node: str = ""  # host name
@@ -56,7 +55,7 @@ class Device(msgspec.Struct, frozen=True):
     numa_node: int | None = None
     capacity: DeviceAmount | None = None
     available: DeviceAmount | None = None
-    strangers: DeviceAmount = NOTHING  # what pods of other schedulers hold of it
+    strangers: DeviceAmount = NOTHING  # used by pods of other schedulers
     used_by: str = ""
     isolation_mode: str = ""
     isolation_policy: str = ""
@@ -66,9 +65,9 @@ class Device(msgspec.Struct, frozen=True):
     partitions: Mapping[str, DevicePartition] = msgspec.field(default_factory=dict)
     missing_since: str = ""
     compute_known: bool = True
-    links: tuple[tuple[str, str], ...] = ()  # peers on its machine, and the path to each
-    is_of_agent: bool = False  # described by our own agent, which hands out nothing
-    running_apps: str = ""  # `apps_in_short`, where we are the ones who tell it
+    links: tuple[tuple[str, str], ...] = ()  # peers on its machine, with the path to each
+    is_of_agent: bool = False  # described by our own agent, which allocates nothing
+    running_apps: str = ""  # `apps_in_short`, if we write it
 
     @property
     def is_ours(self) -> bool:
@@ -76,7 +75,7 @@ class Device(msgspec.Struct, frozen=True):
 
     @property
     def used_by_others(self) -> DeviceAmount:
-        """What is taken of it that no pod of ours accounts for."""
+        """The amount in use that no pod of ours accounts for."""
         if self.capacity is None or self.available is None:
             return self.strangers
         return (self.capacity - self.available).at_least(NOTHING) + self.strangers
@@ -117,7 +116,7 @@ class GpuObject(WireObject, frozen=True):
 
 
 def from_object(gpu: GpuObject) -> Device:
-    """Raises Invalid naming the field."""
+    """Read a GPU object. Raises Invalid, which names the field."""
     status, meta = gpu.status or _Status(), gpu.metadata
     labels, annotations = meta.labels or {}, meta.annotations or {}
     missing = annotations.get(MISSING_ANNOTATION, "")
@@ -148,7 +147,7 @@ def from_object(gpu: GpuObject) -> Device:
 
 
 def apps_in_short(apps: Iterable[Any]) -> str:
-    """Who uses a device, whatever a server adds to it and in whatever order it has the fields."""
+    """Return the users of a device as text, independent of field order and of fields that a server adds."""
     short = [
         [app.get("namespace"), app.get("name"), [pod.get("uid") for pod in _mappings(app.get("pods"))]]
         for app in _mappings(apps)
@@ -162,7 +161,7 @@ def _mappings(entries: object) -> list[Mapping[str, Any]]:
 
 
 def _capabilities(text: str | None) -> Mapping[str, bool] | None:
-    """Metadata that cannot be read grants nothing: the device keeps `shared` only."""
+    """Return the capabilities; unreadable metadata grants none, so only `shared` is possible."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Why an allocation was not made: an answer, not an exception; and what filters did to devices."""
+"""Why an allocation was not made, as a value, and how many devices each filter dropped."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class DeviceReason(Reason):
 
 @dataclass(frozen=True, slots=True)
 class FilterStep:
-    """What one filter did: so many devices came in, so many stayed."""
+    """The effect of one filter: the number of devices before and after it."""
 
     filter: str
     before: int
@@ -47,7 +47,7 @@ class FilterStep:
 
 NoDevice = Infeasible[DeviceReason]
 
-# What other pods, nodes or time may change; whoever asks for something else would get it.
+# Reasons that may pass with other pods, nodes or time, without a change of the request.
 _MAY_PASS = frozenset(
     (
         DeviceReason.POOL_EMPTY,
@@ -70,12 +70,12 @@ _MAY_PASS = frozenset(
 def no_device(
     reason: DeviceReason, detail: str, about: str = "", *, resolvable: bool | None = None
 ) -> NoDevice:
-    """`about`: the resource of a quota or of a partition."""
+    """Return the reason. `about` is the resource of a quota or of a partition."""
     return Infeasible(
         reason, detail, about, resolvable=reason in _MAY_PASS if resolvable is None else resolvable
     )
 
 
 def stable_code(infeasible: NoDevice) -> str:
-    """As it is compared and counted: `quota_exceeded:total.max.vram.request`."""
+    """Return the code for comparisons and metrics: `quota_exceeded:total.max.vram.request`."""
     return f"{infeasible.reason}:{infeasible.about}" if infeasible.about else str(infeasible.reason)

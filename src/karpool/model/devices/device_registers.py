@@ -1,16 +1,16 @@
-"""Registers of devices that HAMi and Volcano keep in an annotation of each node, device by device."""
+"""The device registers of HAMi and Volcano, in an annotation of each node."""
 
 from collections.abc import Callable
 
 import msgspec
 
-# More than any machine has; a node that claims more is not describing devices.
+# More than any machine has; a longer list does not describe devices.
 DEVICES_MAX = 1024
-_REGISTER_MAX = 256 * 1024  # bytes of one annotation; Kubernetes allows so much for all of them
+_REGISTER_MAX = 256 * 1024  # bytes of one annotation; the limit of Kubernetes for all of them
 
 
 class RegisteredDevice(msgspec.Struct, frozen=True):
-    """One device of a register. HAMi leaves out what is zero or false."""
+    """One device of a register. HAMi omits zero and false values."""
 
     id: str = ""
     count: int = 0
@@ -22,7 +22,7 @@ class RegisteredDevice(msgspec.Struct, frozen=True):
 
 
 def read_hami(text: str) -> list[RegisteredDevice]:
-    """Raises ValueError."""
+    """Read HAMi's register. Raises ValueError."""
     _check_length(text)
     if text.lstrip().startswith("["):
         return _checked(msgspec.json.decode(text.encode(), type=list[RegisteredDevice]))
@@ -30,7 +30,7 @@ def read_hami(text: str) -> list[RegisteredDevice]:
 
 
 def read_volcano(text: str) -> list[RegisteredDevice]:
-    """Raises ValueError."""
+    """Read Volcano's register. Raises ValueError."""
     _check_length(text)
     return _rows(text, _from_volcano)
 
@@ -40,7 +40,7 @@ def _rows(text: str, read: Callable[[list[str]], RegisteredDevice]) -> list[Regi
 
 
 def _from_hami(fields: list[str]) -> RegisteredDevice:
-    """`uuid,split,MiB,cores,type,numa,healthy`, and in newer ones index and mode behind."""
+    """Read `uuid,split,MiB,cores,type,numa,healthy`, in newer versions followed by index and mode."""
     if len(fields) < 7:
         raise ValueError(f"{len(fields)} fields in a row, not 7")
     name, count, memory, cores, kind, _, healthy = fields[:7]
@@ -48,7 +48,7 @@ def _from_hami(fields: list[str]) -> RegisteredDevice:
 
 
 def _from_volcano(fields: list[str]) -> RegisteredDevice:
-    """`uuid,split,MiB,type,healthy,mode`; the mode came later."""
+    """Read `uuid,split,MiB,type,healthy,mode`; older versions have no mode."""
     if len(fields) < 5:
         raise ValueError(f"{len(fields)} fields in a row, not 5")
     name, count, memory, kind, healthy = fields[:5]

@@ -1,9 +1,9 @@
-"""Models of accelerators: the names they go by, their memory, compute and MIG profiles.
+"""Models of accelerators: their names, memory, compute and MIG profiles.
 
-`gpu_models.json` holds the facts (`tools/build_gpu_models.py` makes it). One card has many names:
-the driver says `NVIDIA A100-SXM4-80GB`, feature discovery `NVIDIA-A100-SXM4-80GB`, Karpenter `a100`,
-GKE `nvidia-a100-80gb`. Where a name fits several models, their memory tells them apart; where that is
-not known either, only what they have in common is known.
+`gpu_models.json` has the facts (`tools/build_gpu_models.py` creates it). One card has many names: the driver
+says `NVIDIA A100-SXM4-80GB`, feature discovery `NVIDIA-A100-SXM4-80GB`, Karpenter `a100`, GKE
+`nvidia-a100-80gb`. If a name fits several models, their memory distinguishes them; without the memory, only
+what they have in common is known.
 """
 
 import re
@@ -16,13 +16,13 @@ import msgspec
 _VENDOR_WORDS = re.compile(r"\A(?:(?:nvidia|tesla|quadro|amd|instinct)-)+")
 _NOT_THE_CARD = re.compile(r"(?:-shared|-mig-.*)+\Z")
 _SEPARATORS = re.compile(r"[\s_]+")
-# Clouds round memory to their own figure; drivers keep some for themselves. Two cards of one name
+# Clouds round memory in their own way; drivers reserve some of it. Two cards of one name
 # differ by more than this (T4 and T4G by name, V100 and A100 by a factor of two).
 _SAME_MEMORY = 0.07
 
 
 class MigProfile(msgspec.Struct, frozen=True):
-    """A slice that the card can be cut into; `starts` are the slots it may begin at."""
+    """A partition that the card supports; `starts` are the slots at which it may begin."""
 
     name: str
     compute: int
@@ -45,14 +45,14 @@ class GpuModel(msgspec.Struct, frozen=True):
 
     @property
     def family(self) -> str:
-        """What people ask for: `A100` of `A100-SXM4-80GB`."""
+        """The name that people use: `A100` of `A100-SXM4-80GB`."""
         return self.name if self.name.startswith(("RTX-", "tpu-")) else self.name.partition("-")[0]
 
     def profile(self, name: str) -> MigProfile | None:
         return next((profile for profile in self.profiles if profile.name == name), None)
 
     def compute_share(self, profile: MigProfile) -> float:
-        """Of the card; the largest profile is all of it."""
+        """Return its share of the card; the largest profile is the whole card."""
         return profile.compute / max(whole.compute for whole in self.profiles)
 
 
@@ -64,12 +64,12 @@ def gpu_models() -> tuple[GpuModel, ...]:
 
 @lru_cache(maxsize=1024)
 def find_model(text: str, memory_mib: int = 0) -> GpuModel | None:
-    """The model that goes by this name, on a card of this memory (0: not told); None: nobody knows it."""
+    """Return the model with this name on a card with this memory (0: unknown); None if there is none."""
     plain = plain_name(text)
     is_family = text.strip().lower() in _families()
     candidates = (() if is_family else _exactly_named().get(text, ())) or _named().get(plain, ())
     if memory_mib:
-        # A cloud's name (`v100`) stands for every card of the family; the memory says for which.
+        # A cloud's name (`v100`) stands for every card of the family; the memory decides.
         relatives = (*candidates, *_families().get(plain, ()))
         candidates = tuple(model for model in relatives if _has_memory(model, memory_mib)) or candidates
     elif is_family or not candidates:
@@ -80,7 +80,7 @@ def find_model(text: str, memory_mib: int = 0) -> GpuModel | None:
 
 
 def plain_name(text: str) -> str:
-    """Without the vendor in front and the way it is shared behind: `NVIDIA-NVIDIA L4` is `l4`."""
+    """Return the name without the vendor prefix and the sharing suffix: `NVIDIA-NVIDIA L4` is `l4`."""
     joined = _SEPARATORS.sub("-", text.strip().lower())
     return _VENDOR_WORDS.sub("", _NOT_THE_CARD.sub("", joined))
 
@@ -102,7 +102,7 @@ def _has_memory(model: GpuModel, memory_mib: int) -> bool:
 
 @cache
 def _exactly_named() -> dict[str, tuple[GpuModel, ...]]:
-    """As labels have them: GKE's `nvidia-tesla-a100` is the card with 40 GB alone."""
+    """Return models by exact label value: GKE's `nvidia-tesla-a100` is only the card with 40 GB."""
     named: dict[str, tuple[GpuModel, ...]] = {}
     for model in gpu_models():
         for name in dict.fromkeys((model.name, *model.aliases)):

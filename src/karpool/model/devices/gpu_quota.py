@@ -1,4 +1,4 @@
-"""GPUResourceQuota of a namespace, read from the API: what may be asked for, singly and in all."""
+"""The GPUResourceQuota of a namespace, read from the API: limits per request and in total."""
 
 from karpool.model.devices.amounts import NOTHING, DeviceAmount, parse_amount
 from karpool.model.devices.quota import (
@@ -49,7 +49,7 @@ class GpuResourceQuota(WireObject, frozen=True):
 
 
 def quota_of(quota_object: GpuResourceQuota) -> GpuQuota:
-    """Raises Invalid naming what is wrong; such a quota admits nothing new until it is corrected."""
+    """Read a quota. Raises Invalid, which names the problem; such a quota admits nothing new."""
     spec = quota_object.spec
     single = total = None
     if spec.single is not None:
@@ -74,7 +74,7 @@ def quota_of(quota_object: GpuResourceQuota) -> GpuQuota:
 
 
 def quota_admitting_nothing(namespace: str) -> GpuQuota:
-    """For a quota that cannot be read: what it would have allowed is not known, so nothing is."""
+    """Return a quota that admits nothing, in place of one that cannot be read."""
     return GpuQuota(namespace, None, NamespaceQuota(NOTHING, None, 0))
 
 

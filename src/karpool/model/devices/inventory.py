@@ -1,6 +1,6 @@
-"""What accelerators a node has, as the systems that hand them out describe them on the Node object.
+"""The accelerators of a node, as the systems that allocate them describe them on the Node object.
 
-| who hands out | where it is written |
+| allocator | source |
 |---|---|
 | HAMi | annotation `hami.io/node-nvidia-register`; `nvidia.com/gpu` counts shares |
 | Volcano vGPU | annotation `volcano.sh/node-vgpu-register`; `volcano.sh/vgpu-number` counts shares |
@@ -9,9 +9,9 @@
 | AMD's plugin | `amd.com/gpu`, `amd.com/<compute>_<memory>`; labels of the node labeller |
 | Neuron, TPU, Gaudi | their own resources |
 
-Objects of their own (GPU objects, resource slices) are the truth where they exist; they are not read
-here. Allocatable counts what is healthy, labels count what is installed. What a node does not tell is
-None: an unknown memory is not zero, and not the memory of another card. Pure.
+GPU objects and resource slices take precedence where they exist; they are not read here. Allocatable counts
+healthy devices, labels count installed ones. An unknown value is None: an unknown memory is not zero, and not
+the memory of another card. Pure.
 """
 
 import re
@@ -68,7 +68,7 @@ class DeviceForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceGroup:
-    """Devices of one node that are alike. `units` of `resource` are what pods ask for."""
+    """Equal devices of one node. Pods request `units` of `resource`."""
 
     resource: str
     units: int
@@ -76,7 +76,7 @@ class DeviceGroup:
     handed_out_by: str
     vendor: str = "NVIDIA"
     form: DeviceForm = DeviceForm.WHOLE
-    model: str = ""  # empty: not told
+    model: str = ""  # empty: unknown
     memory_mib: int | None = None
     tflops_milli: int | None = None  # of one device
     compute_share: float | None = 1.0  # of the card
@@ -85,8 +85,8 @@ class DeviceGroup:
     memory_isolated: bool = True
     profile: str = ""
     cores_per_device: int = 0
-    unstable: bool = False  # about to become something else: nothing should be placed
-    names: tuple[str, ...] = ()  # uuids, where they are told
+    unstable: bool = False  # being reconfigured: no pod should be placed
+    names: tuple[str, ...] = ()  # UUIDs, if known
 
     @property
     def units_per_device(self) -> int:
@@ -95,7 +95,7 @@ class DeviceGroup:
 
 @dataclass(frozen=True, slots=True)
 class NodeInventory:
-    """`physical_devices` is None where the number of cards is not told; `problem`: what cannot be read."""
+    """`physical_devices` is None if the number of cards is unknown; `problem` is what cannot be read."""
 
     groups: tuple[DeviceGroup, ...] = ()
     physical_devices: int | None = 0
@@ -108,7 +108,7 @@ EMPTY = NodeInventory()
 def inventory_of(
     labels: Labels, annotations: Mapping[str, str], allocatable: Mapping[str, int]
 ) -> NodeInventory:
-    """`allocatable` in units."""
+    """Return the inventory of a node; `allocatable` is in units."""
     if any(units > DEVICES_MAX * 128 for name, units in allocatable.items() if _is_accelerator(name)):
         return NodeInventory(problem="status.allocatable counts more devices than a machine can have")
     registers = [(vendor, key) for vendor, key in _HAMI_REGISTERS.items() if key in annotations]
@@ -172,7 +172,7 @@ class _Card:
 
 
 def _card(labels: Labels) -> _Card:
-    """The card as the labels name it: what was measured on the node before what the cloud says."""
+    """Return the card that the labels name: measured on the node first, then as the cloud says."""
     product = labels.get(PRODUCT, "")
     name = product or labelled(labels, KARPENTER_NAME) or labels.get(_GKE + "accelerator", "")
     is_slice = _MIG_PRODUCT.match(product) is not None
@@ -185,7 +185,7 @@ def _card(labels: Labels) -> _Card:
 
 
 def _whole(labels: Labels, allocatable: Mapping[str, int], card: _Card) -> DeviceGroup | None:
-    """`nvidia.com/gpu`, or its new name where it is shared: cards, time slices, or slices of MIG `single`."""
+    """Return `nvidia.com/gpu`, or its shared name: cards, time slices, or MIG slices of strategy `single`."""
     resource = _WHOLE if allocatable.get(_WHOLE, 0) > 0 else _RENAMED
     units = allocatable.get(resource, 0)
     if units <= 0:
@@ -230,7 +230,7 @@ def _single_profile(labels: Labels) -> str:
 
 
 def _mig_slices(labels: Labels, allocatable: Mapping[str, int], card: _Card) -> Iterator[DeviceGroup]:
-    """Strategy `mixed`: one resource for each profile; the labels of the card describe the card."""
+    """Yield the MIG slices of strategy `mixed`: one resource per profile; the labels describe the card."""
     for resource in sorted(name for name in allocatable if name.startswith(_MIG)):
         units = allocatable[resource]
         if units <= 0:
@@ -261,7 +261,7 @@ def _mig_slices(labels: Labels, allocatable: Mapping[str, int], card: _Card) -> 
 
 
 def _profile_name(text: str, model: GpuModel | None) -> str:
-    """In a resource's name a `.` stands for the `+` of a profile: `1g.5gb.me` is `1g.5gb+me`."""
+    """Return the profile of a resource name, with `.` for `+`: `1g.5gb.me` is `1g.5gb+me`."""
     if model is None or model.profile(text) is not None:
         return text
     return next((profile.name for profile in model.profiles if profile.name.replace("+", ".") == text), text)
@@ -284,7 +284,7 @@ def _nos_slices(allocatable: Mapping[str, int], card: _Card) -> Iterator[DeviceG
 
 
 def _cards_of_slices(group: DeviceGroup, model: GpuModel | None) -> int | None:
-    """Cards behind slices of one profile, as many on each as it takes."""
+    """Return the number of cards behind slices of one profile."""
     profile = model.profile(group.profile) if model is not None else None
     return (
         -(-group.devices // profile.max_instances) if profile is not None and profile.max_instances else None
@@ -330,7 +330,7 @@ def _volcano(text: str, allocatable: Mapping[str, int]) -> NodeInventory:
 def _registered(
     devices: list[RegisteredDevice], system: str, resource: str, vendor: str, allocatable: Mapping[str, int]
 ) -> NodeInventory:
-    """Healthy devices that are alike, together; nothing where the plugin offers nothing."""
+    """Return healthy, equal devices as groups; none if the plugin offers nothing."""
     groups: dict[tuple[str, int, int, str], list[RegisteredDevice]] = {}
     for device in devices:
         if device.health and device.count > 0 and allocatable.get(resource, 0) > 0:
@@ -407,7 +407,7 @@ def _amd_group(
         vendor="AMD",
         form=DeviceForm.PARTITION if parts > 1 else DeviceForm.WHOLE,
         model=model.name if model is not None else "",
-        # A partition has less than its card; a label that tells of the card tells nothing of it.
+        # A partition has less than its card, so a label about the card says nothing about it.
         memory_mib=(memory if memory != of_card else None) if parts > 1 else whole,
         tflops_milli=_part(tflops, share),
         compute_share=share,
@@ -415,7 +415,7 @@ def _amd_group(
     )
 
 
-# What machines of a family have, where no label names it.
+# By machine family, if no label names the device.
 _NEURON_FAMILIES = {
     "inf1": "inferentia",
     "inf2": "inferentia2",
@@ -427,7 +427,7 @@ _NEURON_FAMILIES = {
 
 
 def _neuron(labels: Labels, allocatable: Mapping[str, int]) -> NodeInventory:
-    """`neuroncore` counts the same devices by core, `neurondevice` is an older name of `neuron`."""
+    """Return Neuron devices; `neuroncore` counts them by core, `neurondevice` is the old name of `neuron`."""
     prefix = "aws.amazon.com/neuron"
     family = labels.get(INSTANCE_TYPE, "").partition(".")[0]
     name = labelled(labels, _ACCELERATOR_NAME) or _NEURON_FAMILIES.get(family, "")
@@ -437,7 +437,7 @@ def _neuron(labels: Labels, allocatable: Mapping[str, int]) -> NodeInventory:
     cores = allocatable.get(f"{prefix}core", 0)
     if not resource and cores > 0 and model is not None and model.cores:
         resource, devices = f"{prefix}core", -(-cores // model.cores)
-    if not resource and cores > 0:  # how many devices they are of is not told
+    if not resource and cores > 0:  # the number of devices behind them is unknown
         group = DeviceGroup(f"{prefix}core", cores, cores, NEURON, "AWS", compute_share=None, model=name)
         return NodeInventory((replace(group, cores_per_device=1),), None)
     if devices <= 0:
@@ -455,7 +455,7 @@ def _tpu(labels: Labels, allocatable: Mapping[str, int]) -> NodeInventory:
 
 
 def _gaudi(labels: Labels, allocatable: Mapping[str, int]) -> NodeInventory:
-    """Nothing on the node tells the generation, so neither memory nor compute is known."""
+    """Return Gaudi devices; the node does not tell the generation, so memory and compute are unknown."""
     cards = allocatable.get("habana.ai/gaudi", 0)
     return _plain_group(DeviceGroup("habana.ai/gaudi", cards, cards, GAUDI, "Intel"), None, "")
 
@@ -474,7 +474,7 @@ def labelled(labels: Labels, key: re.Pattern[str]) -> str:
 
 
 def _in_key(labels: Labels, *facts: str) -> str:
-    """Where a node has several values, the value moves into the key: `beta.amd.com/gpu.vram.16G: 1`."""
+    """Return a value that is part of the key, because a node has several: `beta.amd.com/gpu.vram.16G: 1`."""
     for fact in facts:
         for prefix in ("amd.com/", "beta.amd.com/"):
             values = [

@@ -1,9 +1,8 @@
-"""How devices are shared, and which sharing may meet on one device.
+"""How devices are shared, and which sharing modes may meet on one device.
 
-`shared` takes a whole idle device, `soft` and `hard` share by amounts,
-`partitioned` uses slices made by the hardware. Under the policy `Static` the mode
-belongs to the node; under `Dynamic` the first request on a device sets it and the
-last one takes it away.
+`shared` takes a whole idle device, `soft` and `hard` share by amounts, `partitioned` uses hardware
+partitions. Under the policy `Static` the mode belongs to the node; under `Dynamic` the first request on a
+device sets it and the last one clears it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,20 +28,20 @@ _CAPABILITY = {
 
 
 def is_capable(capabilities: Mapping[str, bool] | None, mode: str) -> bool:
-    """Without metadata everything is allowed; with it, what it does not grant is refused."""
+    """Whether the device supports a mode; without metadata it supports every mode."""
     needed = _CAPABILITY.get(mode)
     return capabilities is None or needed is None or bool(capabilities.get(needed, False))
 
 
 def accepts_mode(mode: str, *, device_policy: str, device_mode: str, lock: str, conflict: bool) -> bool:
-    """May a request of this mode join those on a device that is in this state?"""
+    """Whether a request of this mode may join those on a device in this state."""
     if device_policy == DYNAMIC:
         return not conflict and lock in ("", mode)
     return mode in ("", SHARED) or device_mode in ("", mode)
 
 
 def is_allowed(policy: str, mode: str, device_policy: str) -> bool:
-    """Does the policy in force let a request of this mode have such a device at all?"""
+    """Whether the policy in force lets a request of this mode use such a device."""
     if policy == DYNAMIC:
         return mode != PARTITIONED and device_policy == DYNAMIC
     return device_policy in ("", STATIC)
@@ -51,7 +50,7 @@ def is_allowed(policy: str, mode: str, device_policy: str) -> bool:
 def is_compatible(
     policy: str, mode: str, *, device_policy: str, device_mode: str, lock: str, conflict: bool
 ) -> bool:
-    """May a request of this mode use this device, under the policy in force?"""
+    """Whether a request of this mode may use this device under the policy in force."""
     return is_allowed(policy, mode, device_policy) and accepts_mode(
         mode, device_policy=device_policy, device_mode=device_mode, lock=lock, conflict=conflict
     )
@@ -66,7 +65,7 @@ class RecoveredModes:
 
 
 def recover_modes(running: Iterable[tuple[Iterable[str], str]]) -> RecoveredModes:
-    """From the devices and the mode of every running pod."""
+    """Recover the modes from the devices and the mode of every running pod."""
     modes: dict[str, str] = {}
     conflicts: set[str] = set()
     for devices, mode in running:

@@ -1,7 +1,7 @@
-"""How near devices of one machine are to each other, and which of them belong together.
+"""How close the devices of one machine are to each other, and which of them to use together.
 
 Tiers, lower is better: 0 linked directly (`NV18`), 1 on one bus (`PIX`, `PXB`, `PHB`), 2 across the machine
-(`NODE`, `SYS`), 3 not told. Pure.
+(`NODE`, `SYS`), 3 unknown. Pure.
 """
 
 import json
@@ -14,12 +14,12 @@ Links = Mapping[str, Mapping[str, str]]  # device, peer, path; names in lower ca
 _TIERS = {"PIX": 1, "PXB": 1, "PHB": 1, "NODE": 2, "SYS": 2}
 UNKNOWN_TIER = 3
 _TEXT_MAX = 65_536
-# Sets of devices looked at one by one (any four of eight: 70); beyond, devices are added one after the other.
+# Sets that are compared one by one (any four of eight: 70); above that, devices are added greedily.
 _SETS_MAX = 256
 
 
 def read_links(text: str) -> tuple[tuple[str, str], ...]:
-    """Peers and paths as the agent writes them; what cannot be read is not told."""
+    """Return the peers and paths that the agent writes; empty if the text cannot be read."""
     try:
         peers = json.loads(text[:_TEXT_MAX]) if text else {}
     except (ValueError, RecursionError):
@@ -30,14 +30,14 @@ def read_links(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def tier(links: Links, one: str, other: str) -> int:
-    """The better of what both sides tell."""
+    """Return the better of the tiers that both sides report."""
     one, other = one.lower(), other.lower()
     paths = (links.get(one, {}).get(other, ""), links.get(other, {}).get(one, ""))
     return min(0 if path.startswith("NV") else _TIERS.get(path, UNKNOWN_TIER) for path in paths)
 
 
 def belonging_together(names: Sequence[str], count: int, links: Links) -> tuple[str, ...]:
-    """`count` of the devices with the best links; among equals those that come first."""
+    """Return `count` of the devices with the best links; among equal sets the first."""
     if count < 2 or count >= len(names) or not links:
         return tuple(names[:count])
     if comb(len(names), count) <= _SETS_MAX:
@@ -54,6 +54,6 @@ def belonging_together(names: Sequence[str], count: int, links: Links) -> tuple[
 
 
 def _distance(group: Sequence[str], links: Links) -> tuple[int, int]:
-    """The worst link, then all of them."""
+    """Return the worst tier, then the sum of all tiers."""
     tiers = [tier(links, one, other) for one, other in combinations(group, 2)]
     return max(tiers, default=0), sum(tiers)

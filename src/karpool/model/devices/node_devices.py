@@ -1,8 +1,8 @@
-"""Devices of nodes that nobody describes device by device, as the allocator and the kernel take them.
+"""Devices of nodes without a description per device, as the allocator and the kernel use them.
 
-Where GPU objects exist they are the truth; elsewhere `inventory` says what a node has. Only devices that
-are whole, and not handed out in shares by somebody else's plugin, or that a register lists one by one,
-can have shares given out. Devices are there when the plugin offers them, not when the node is ready. Pure.
+GPU objects take precedence; otherwise `inventory` says what a node has. Shares can be allocated only of
+devices that are whole and not shared by another plugin, or that a register lists one by one. Devices exist
+when the plugin offers them, not when the node is ready. Pure.
 """
 
 import re
@@ -44,7 +44,7 @@ _NOISE = re.compile(r"\A(nvidia|tesla|quadro|geforce|amd)[-_ ]+", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class NodeYield:
-    """What one node of a candidate brings; the least of its instance types where they differ."""
+    """What one node of a candidate provides; the minimum over its instance types if they differ."""
 
     devices: int
     tflops_milli: int
@@ -53,11 +53,11 @@ class NodeYield:
     memory_bytes: int
     model: str = ""
     vendor: str = "NVIDIA"
-    sharers: int = 0  # pods that may have a share of one device; 0: any number
+    sharers: int = 0  # pods that may share one device; 0: any number
 
 
 def model_name(text: str) -> str:
-    """One name for one model: `nvidia-a100-sxm4-80gb`, `NVIDIA A100-SXM4-80GB` and `a100` are A100."""
+    """Return one name per model: `nvidia-a100-sxm4-80gb`, `NVIDIA A100-SXM4-80GB` and `a100` are A100."""
     model = find_model(text)
     if model is not None:
         return model.family
@@ -72,7 +72,7 @@ def pool_of_node(labels: Labels) -> str:
 
 
 def has_gpus(node: Node) -> bool:
-    """Whether it has devices, will have, or belongs to a GPU pool. What cannot be told is yes."""
+    """Whether it has devices, will have, or belongs to a GPU pool; an unreadable amount counts as devices."""
     return promises_gpus(node.labels) or any(
         resource in (node.status.allocatable or {}) for resource in RESOURCES
     )
@@ -83,7 +83,7 @@ def promises_gpus(labels: Labels) -> bool:
 
 
 def plugin_of(offered: Mapping[str, int]) -> str:
-    """The resource under which a node's device plugin counts its devices; empty without one."""
+    """Return the resource of the node's device plugin; empty if there is none."""
     for resource in RESOURCES:
         if offered.get(resource, 0) > 0:
             return resource
@@ -91,15 +91,17 @@ def plugin_of(offered: Mapping[str, int]) -> str:
 
 
 def registers_of(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """The annotations that list devices one by one."""
+    """Return the annotations that list devices one by one."""
     return {key: annotations[key] for key in REGISTERS if key in annotations} or NO_LABELS
 
 
 def labelled_devices(
     name: str, labels: Labels, offered: Mapping[str, int], registers: Mapping[str, str] = NO_LABELS
 ) -> tuple[Device, ...]:
-    """The devices of a node of which shares can be given out, all idle; none where the number is not one
-    of devices."""
+    """Return the devices of a node whose shares can be allocated, all idle.
+
+    Empty if the number is too large to be a number of devices.
+    """
     if offered.get(plugin_of(offered), 0) > COUNT_MAX:
         return ()
     groups = _groups(
@@ -111,7 +113,7 @@ def labelled_devices(
     return tuple(device for group in groups if _takes_shares(group) for device in _devices(group, name, pool))
 
 
-@lru_cache(maxsize=1024)  # Nodes of a pool differ in their names alone.
+@lru_cache(maxsize=1024)  # Nodes of a pool differ only in their names.
 def _groups(
     labels: tuple[tuple[str, str], ...],
     registers: tuple[tuple[str, str], ...],
@@ -157,8 +159,11 @@ def node_devices(
     others: int,
     busy: Collection[str],
 ) -> tuple[Device, ...]:
-    """`smart_pods` are uid and devices of ours on the node, `others` how many plain pods have taken; workers
-    have shares of those that are `busy`."""
+    """Return the devices with their users.
+
+    `smart_pods` maps UIDs to the number of devices of our placeholders, `others` is the number that plain
+    pods use; workers use shares of the `busy` devices.
+    """
     devices = labelled_devices(name, labels, offered, registers)
     marks = [PLUGIN] * others
     for uid, gpus in sorted(smart_pods.items()):
@@ -169,14 +174,16 @@ def node_devices(
 
 
 def plugin_order(devices: Sequence[str], busy: Collection[str]) -> list[str]:
-    """In which order a plugin is assumed to give devices away whole, since it does not tell: from the last
-    down, so that the first ones stay free for shares, and those of which shares are given out at the end."""
+    """Return the order in which a plugin is assumed to allocate whole devices, because it does not tell.
+
+    From the last to the first, so that the first ones stay free for shares; devices with shares come last.
+    """
     free = [name for name in reversed(devices) if name not in busy]
     return free + [name for name in devices if name in busy]
 
 
 def type_yield(instance_type: InstanceType, resource: str) -> NodeYield:
-    """What one node of this type brings."""
+    """Return what one node of this type provides."""
     facts, gpu = instance_type.requirements, instance_type.gpu
     memory = _required(facts, KARPENTER_MEMORY)
     told = gpu.memory_mib if gpu and gpu.memory_mib else int(memory) if memory.isdecimal() else 0
@@ -195,7 +202,7 @@ def type_yield(instance_type: InstanceType, resource: str) -> NodeYield:
 
 
 def smallest_yield(yields: Collection[NodeYield]) -> NodeYield:
-    """What every one of them brings at least; a model only if it is that of all."""
+    """Return what every one of them provides at least; the model only if all have the same."""
     models, vendors = (
         {node_yield.model for node_yield in yields},
         {node_yield.vendor for node_yield in yields},

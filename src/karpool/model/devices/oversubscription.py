@@ -1,7 +1,7 @@
-"""Totals of nodes: physical, virtual, and what percentage a hard limit is.
+"""Totals of nodes: physical, virtual, and the percentage of a hard limit.
 
-Requests are packed to the capacity of devices; limits may exceed it. How far they
-do is seen against virtual totals, which count on host memory and disk, too.
+Requests are packed to the capacity of devices; limits may exceed it. The virtual totals, which include host
+memory and disk, show how far.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ def virtual_capacity(
 
 
 def node_totals(devices: Iterable[Device]) -> tuple[DeviceAmount, DeviceAmount]:
-    """Capacity and what is available of it; devices that are missing add nothing."""
+    """Return capacity and available amount; missing devices add nothing."""
     total = available = NOTHING
     for device in devices:
         if not device.missing_since:
@@ -40,7 +40,7 @@ def node_totals(devices: Iterable[Device]) -> tuple[DeviceAmount, DeviceAmount]:
 
 
 def hard_limit_percent(limit_tflops_milli: int, capacity_tflops_milli: int) -> int:
-    """The share of a device that a hard limit is, rounded up, from 1 to 100."""
+    """Return the share of a device that a hard limit is, rounded up, from 1 to 100."""
     if capacity_tflops_milli <= 0:
         return 100
     return min(100, max(1, -(-limit_tflops_milli * 100 // capacity_tflops_milli)))

@@ -1,7 +1,7 @@
-"""Hardware slices of a device: which template covers a request, and where it fits.
+"""Hardware partitions of a device: which template covers a request, and where it fits.
 
-Vendors differ: slots on a line (NVIDIA MIG and compatible), or isolation groups
-with extended resources (Ascend). Others have no slices.
+Vendors differ: slots in a row (NVIDIA MIG and compatible), or isolation groups with extended resources
+(Ascend). Others have no partitions.
 """
 
 import math
@@ -19,7 +19,7 @@ from karpool.model.devices.gpu_models import GpuModel, find_model
 GIB = 2**30
 MIB = 2**20
 DEVICE_CAP = 7
-# Costs are rounded to hundredths of a TFLOP: slices that make up a device may exceed it by so much each.
+# Costs are rounded to hundredths of a TFLOP: each partition of a full device may exceed it by this much.
 ROUNDING_MILLI = 10
 # On a pod: its partitions, in the order of its devices, like `1g.18gb@4` (slot) or `vir02#1` (group).
 PARTITIONS = "gpu.karpool.dev/partitions"
@@ -38,7 +38,7 @@ class PartitionTemplate:
     name: str = ""
     memory_gib: int = 0
     compute_percent: float = 0.0
-    max_partition: int = 0  # per device; 0: no cap of its own
+    max_partition: int = 0  # per device; 0: no limit of its own
     placement: tuple[int, ...] = ()
     slots: int = 0
     shared: bool = False
@@ -46,12 +46,12 @@ class PartitionTemplate:
     extended: Mapping[str, int] = field(default_factory=dict)
 
     def cost(self, capacity_tflops_milli: int) -> DeviceAmount:
-        """Percent of the capacity with two decimals, and whole GiB."""
+        """Return the percentage of the capacity with two decimals, and whole GiB."""
         hundredths = math.floor(self.compute_percent * capacity_tflops_milli / (100 * MILLI) * 100 + 0.5)
         return DeviceAmount(hundredths * (MILLI // 100), self.memory_gib * GIB)
 
     def answers_to(self, requested: str) -> bool:
-        """Id or name, whatever the case, the separators and a `mig-` in front."""
+        """Whether a name means this template: ID or name, ignoring case, separators and a `mig-` prefix."""
         plain_name = _plain(requested)
         return any(
             requested.lower() == own_name.lower() or plain_name == _plain(own_name)
@@ -77,7 +77,7 @@ def written_form(partitions: Iterable[DevicePartition]) -> str:
 
 
 def written_partitions(text: str) -> tuple[DevicePartition, ...]:
-    """As `written_form` wrote them; nothing where that cannot be told."""
+    """Parse the text of `written_form`; empty if it cannot be parsed."""
     if not text or len(text) > _WRITTEN_MAX:
         return ()
     read = [_WRITTEN.match(part) for part in text.split(",")]
@@ -96,12 +96,12 @@ def written_partitions(text: str) -> tuple[DevicePartition, ...]:
 
 @lru_cache(maxsize=256)
 def templates_of(model: GpuModel) -> Mapping[str, PartitionTemplate]:
-    """The MIG profiles of a card whose places are known, as templates."""
+    """Return the MIG profiles of a card with known positions, as templates."""
     return {
         profile.name: PartitionTemplate(
             profile.name,
             profile.name,
-            # Whole GiB, and never more than there is; 0 where nobody has published it: found by name only.
+            # Whole GiB, rounded down; 0 if unpublished, and the template is then found by name only.
             memory_gib=(profile.memory_mib or 0) // 1024,
             compute_percent=100 * model.compute_share(profile),
             max_partition=profile.max_instances,
@@ -115,7 +115,7 @@ def templates_of(model: GpuModel) -> Mapping[str, PartitionTemplate]:
 
 @dataclass(frozen=True)
 class PartitionCatalogue:
-    """Templates and caps per model; those of the shipped table of models where nobody gives others."""
+    """Templates and limits per model; by default those of the shipped table of models."""
 
     templates: Templates = field(default_factory=dict)
     max_partitions: Mapping[str, int] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class PartitionCatalogue:
     def match(
         self, model: str, capacity: DeviceAmount, amount: DeviceAmount, requested: str = ""
     ) -> PartitionTemplate | NoDevice:
-        """The named template, or the one that covers the request with the least waste."""
+        """Return the named template, or the one that covers the request with the least waste."""
         if requested:
             named = self.named(model, capacity, requested)
             choices = [] if named is None else [named]
@@ -165,7 +165,7 @@ def waste(cost: DeviceAmount, amount: DeviceAmount) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PartitionHost:
-    """The device a slice is to be cut from."""
+    """The device on which a partition is created."""
 
     vendor: str
     capacity: DeviceAmount
@@ -179,7 +179,7 @@ class PartitionHost:
 def place_partition(
     template: PartitionTemplate, host: PartitionHost, templates: Mapping[str, PartitionTemplate]
 ) -> DevicePartition | NoDevice:
-    """Where the slice goes, or the first rule that forbids it."""
+    """Return where the partition goes, or the first rule that forbids it."""
     if host.vendor in _GROUP_VENDORS:
         return _over_caps(template, host) or _place_in_group(template, host, templates)
     if host.vendor not in _SLOT_VENDORS:
@@ -222,7 +222,7 @@ def _place_in_slots(
 
 
 def _occupied(partitions: Sequence[DevicePartition], templates: Mapping[str, PartitionTemplate]) -> set[int]:
-    """Slots in use; partitions without a recorded place are laid down in the order they came."""
+    """Return the slots in use; partitions without a recorded position are placed in order."""
     taken: set[int] = set()
     for has_place in (True, False):
         for partition in partitions:
@@ -238,9 +238,12 @@ def _occupied(partitions: Sequence[DevicePartition], templates: Mapping[str, Par
 def _driver_start(
     template: PartitionTemplate, taken: set[int], templates: Iterable[PartitionTemplate]
 ) -> int | None:
-    """Of the places that are legal and free, NVIDIA's driver takes the one that leaves most places open to
-    later slices, and the first of equals: a 3g goes to slot 4 while a 4g is still possible at 0, a first 1g
-    to slot 6. Seen on a real H200, instance by instance."""
+    """Return the slot that NVIDIA's driver chooses.
+
+    Of the legal and free slots it takes the one that leaves most slots open to later partitions, and the
+    first of equal ones: a 3g goes to slot 4 while a 4g is still possible at 0, a first 1g to slot 6. Observed
+    on a real H200, instance by instance.
+    """
     others = list(templates)
 
     def openness(start: int) -> int:

@@ -1,4 +1,4 @@
-"""A pod's wish for GPUs, in whichever of the dialects in use it was written.
+"""Reads the GPU request of a pod in any of the supported dialects.
 
 | dialect | becomes |
 |---|---|
@@ -10,8 +10,8 @@
 | Volcano: `volcano.sh/vgpu-number` with `vgpu-memory`, `vgpu-memory-percentage`, `vgpu-cores` | n shares |
 | KAI: annotations `gpu-fraction`, `gpu-memory`, `gpu-fraction-num-devices` | shares of devices |
 
-Amounts in annotations of TensorFusion win where a pod has several; its pool, model and vendor go with any
-dialect. A request that comes to nothing is refused: it would be given a device that is full.
+Amounts in annotations of TensorFusion win if a pod has several; its pool, model and vendor apply to any
+dialect. A request for zero is refused, because even a full device would satisfy it.
 """
 
 import re
@@ -53,20 +53,20 @@ _AS_HAMI = {
     "cores": _CORES,
 }
 _ANNOTATIONS = frozenset((*tensor_fusion.REQUEST_ANNOTATIONS, _FRACTION, _MEMORY, _DEVICES))
-# What was given: `uuid,type,MiB,cores` for each device, `:` between devices, `;` between containers.
+# The assignment: `uuid,type,MiB,cores` for each device, `:` between devices, `;` between containers.
 _ASSIGNMENTS = (
     "hami.io/vgpu-devices-allocated",
     "hami.io/vgpu-devices-to-allocate",
     "volcano.sh/vgpu-ids-new",
 )
-_INSTANCE = re.compile(r"\[[0-9]+-[0-9]+\]\Z")  # which MIG instance of the card, behind its uuid
-_ASSIGNMENT_MAX = 65_536  # characters; a pod with more devices than that holds does not exist
+_INSTANCE = re.compile(r"\[[0-9]+-[0-9]+\]\Z")  # the MIG instance of the card, after its UUID
+_ASSIGNMENT_MAX = 65_536  # characters; more than any real pod needs
 _PERCENT_MAX = 100_000  # thousandths of a percent
 
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """What the resources of a pod, or KAI's annotations, ask for."""
+    """What the resources of a pod, or KAI's annotations, request."""
 
     resource: str
     count: int
@@ -75,7 +75,7 @@ class _Plain:
 
 
 def gpu_request_of(pod: Pod, default_pool: str = "") -> GpuRequest | None:
-    """None when the pod asks for no GPU. Raises BadGpuRequest naming what is wrong with it."""
+    """Return the GPU request of a pod; None if it has none. Raises BadGpuRequest, which names the problem."""
     meta = pod.metadata
     try:
         needs = effective_requests(pod)
@@ -106,7 +106,7 @@ def gpu_request_of(pod: Pod, default_pool: str = "") -> GpuRequest | None:
 
 
 def request_by_claims(pod: Pod) -> GpuRequest:
-    """Of a pod whose devices are in claims: whose it is, and what else it needs. Raises Invalid."""
+    """Return the request of a pod with resource claims: its owner and its other needs. Raises Invalid."""
     meta, needs = pod.metadata, effective_requests(pod)
     terms, preferred = _placement(pod)
     return GpuRequest(
@@ -124,8 +124,11 @@ def request_by_claims(pod: Pod) -> GpuRequest:
 def device_demand_of(
     annotations: Mapping[str, str], labels: Mapping[str, str], needs: Mapping[str, int]
 ) -> tuple[DeviceDemand | None, Mapping[str, int]]:
-    """The pod's demand for devices, and what is left of its requests: a share that is written as
-    resources (HAMi) is a share, not so many units of a plugin. None: it asks for whole units at most."""
+    """Return the pod's demand for devices, and the rest of its requests.
+
+    A share written as resources (HAMi) is a share, not units of a plugin. The demand is None if the pod
+    requests at most whole units.
+    """
     annotations = tensor_fusion.of_worker(annotations, labels)
     if not device_annotations(annotations) and not any(
         is_share(name) or name.startswith(VOLCANO_PREFIX) for name in needs
@@ -145,7 +148,7 @@ def device_demand_of(
 
 
 def assigned_devices(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The devices that an allocator wrote on a pod: TensorFusion's and ours, HAMi's, or Volcano's."""
+    """Return the devices that an allocator wrote on a pod: TensorFusion's and ours, HAMi's, or Volcano's."""
     for key in _ASSIGNMENTS:
         if text := annotations.get(key, "")[:_ASSIGNMENT_MAX]:
             rows = (row for container in text.split(";") for row in container.split(":"))
@@ -155,7 +158,7 @@ def assigned_devices(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def asks_for_share(annotations: Mapping[str, str]) -> bool:
-    """By annotations alone."""
+    """Whether the annotations alone request a share."""
     return tensor_fusion.is_worker(annotations) or asks_kai(annotations)
 
 
@@ -164,12 +167,12 @@ def asks_kai(annotations: Mapping[str, str]) -> bool:
 
 
 def is_share(resource: str) -> bool:
-    """Whether it is one of those in which HAMi counts parts of a device."""
+    """Whether HAMi uses the resource for parts of a device."""
     return resource.partition("/")[2] in _SHARES
 
 
 def device_annotations(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Those that `device_demand_of` reads: pods that differ in them differ in what they ask for."""
+    """Return the annotations that `device_demand_of` reads; pods that differ in them may differ in demand."""
     return sorted((key, value) for key, value in annotations.items() if key in _ANNOTATIONS)
 
 
@@ -186,7 +189,7 @@ def _without_shares(needs: Mapping[str, int]) -> dict[str, int]:
 def _read(
     annotations: Mapping[str, str], needs: Mapping[str, int], **whose: str
 ) -> tuple[GpuRequest | None, tuple[AnnotationProblem, ...]]:
-    """Raises Invalid where resources or KAI's annotations cannot be read."""
+    """Read the request. Raises Invalid if resources or KAI's annotations cannot be read."""
     plain = None if tensor_fusion.sets_amounts(annotations) else _plain(annotations, needs)
     if plain is None and not tensor_fusion.is_worker(annotations):
         return None, ()
@@ -253,7 +256,7 @@ def _plain(annotations: Mapping[str, str], needs: Mapping[str, int]) -> _Plain |
 
 
 def _share_of(resource: str, asked: Mapping[str, int]) -> _Plain:
-    """In HAMi's words. Who says no memory gets all of it."""
+    """Return a share in HAMi's terms; without a memory request it has all memory."""
     for name in (_MEMORY_PERCENT, _CORES):
         if asked.get(name, 0) > 100:
             raise Invalid(f"resources of {resource}: {name}", asked[name], "is a percentage; at most 100")
@@ -283,7 +286,7 @@ def _kai(annotations: Mapping[str, str]) -> _Plain:
 
 
 def _placement(pod: Pod) -> tuple[tuple[NodeTerm, ...] | None, tuple[PreferredTerm, ...]]:
-    """Node selector and node affinity as one: every alternative includes the selector."""
+    """Merge node selector and node affinity: every alternative includes the selector."""
     selected = tuple(
         (key, ValueSet(frozenset((value,)))) for key, value in sorted((pod.spec.node_selector or {}).items())
     )

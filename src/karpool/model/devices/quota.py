@@ -1,8 +1,8 @@
-"""How much of the GPUs a namespace may have.
+"""How much GPU capacity a namespace may use.
 
-`single` caps one workload, per GPU; waiting cannot help against it. `total` caps
-the sum over the namespace. Amounts are compared in whole TFLOPS and bytes; what
-one GPU is asked for is rounded up before it is multiplied by their number.
+`single` limits one workload, per GPU; waiting cannot help against it. `total` limits the sum over the
+namespace. Amounts are compared in whole TFLOPS and bytes; the request per GPU is rounded up before it is
+multiplied by the number of GPUs.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ ALERT_THRESHOLD_PERCENT = 95
 
 @dataclass(frozen=True, slots=True)
 class WorkloadQuota:
-    """Zero is no cap."""
+    """Limits of one workload. Zero is no limit."""
 
     max_requests: DeviceAmount = NOTHING
     max_limits: DeviceAmount = NOTHING
@@ -26,7 +26,7 @@ class WorkloadQuota:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQuota:
-    """A block that is there caps, with zero too; None does not."""
+    """Limits of a namespace. A block that is set limits, even at zero; None does not."""
 
     requests: DeviceAmount | None = None
     limits: DeviceAmount | None = None
@@ -43,7 +43,7 @@ class GpuQuota:
 
 @dataclass(frozen=True, slots=True)
 class QuotaCharge:
-    """What one worker costs: per GPU, and how many GPUs."""
+    """What one worker is charged: per GPU, and the number of GPUs."""
 
     request: DeviceAmount = NOTHING
     limit: DeviceAmount = NOTHING
@@ -70,7 +70,7 @@ class QuotaUsage:
         return self + used_by(charge)
 
     def deallocated(self, charge: QuotaCharge) -> "QuotaUsage":
-        """Never below zero."""
+        """Return the usage after a release; never below zero."""
         less = self - used_by(charge)
         return QuotaUsage(
             less.requests.at_least(NOTHING), less.limits.at_least(NOTHING), max(0, less.workers)
@@ -107,7 +107,7 @@ def check_total(
     released: QuotaUsage = UNUSED,
     pre_scheduled: QuotaUsage | None = None,
 ) -> NoDevice | None:
-    """`used` includes what is reserved. `pre_scheduled` is demand that comes before this one."""
+    """Check the totals. `used` includes reservations; `pre_scheduled` is demand before this one."""
     total = quota.total
     if total is None:
         return None
@@ -144,7 +144,7 @@ def _check_workers(
 
 
 def check_change(quota: GpuQuota, old: QuotaCharge, new: QuotaCharge, used: QuotaUsage) -> NoDevice | None:
-    """A worker in place grows or shrinks: caps of one against the new values, totals by the difference."""
+    """Check a resize: limits of one workload against the new values, totals against the difference."""
     refused = check_single(quota, new)
     if refused is not None or quota.total is None:
         return refused
@@ -172,7 +172,7 @@ def _exceeded(quota: GpuQuota, resource: str, cap: int, value: int, unresolvable
 
 
 def problem_of(quota: GpuQuota) -> str | None:
-    """Why a quota cannot be used, as a stable code; None when it can."""
+    """Return why a quota cannot be used, as a stable code; None if it can."""
     total, single = quota.total, quota.single
     named: list[tuple[str, DeviceAmount | None, DeviceAmount | None]] = []
     if total is not None:
@@ -200,20 +200,20 @@ def problem_of(quota: GpuQuota) -> str | None:
 
 
 def available_percent(total: int, used: int) -> str:
-    """As shown in the status: two decimals, `100` where there is no total."""
+    """Return the percentage for the status: two decimals, `100` without a total."""
     if total <= 0:
         return "100"
     return f"{max(0.0, (total - used) / total * 100):.2f}"
 
 
 def is_alert(available: str, threshold_percent: int) -> bool:
-    """Less is available than the threshold leaves; nothing known counts as an alert."""
+    """Whether less is available than the threshold leaves; an unknown value counts as an alert."""
     return not available or float(available) < 100 - threshold_percent
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRoom:
-    """How much of one total is still available, and whether that is less than the alert threshold leaves."""
+    """How much of one total is available, and whether that is less than the alert threshold leaves."""
 
     resource: str
     available_percent: str
@@ -221,7 +221,7 @@ class QuotaRoom:
 
 
 def quota_room(quota: GpuQuota, used: QuotaUsage) -> tuple[QuotaRoom, ...]:
-    """Of every total that caps something, in the order of the checks. Zero has nothing to run out of."""
+    """Return the room of every total, in the order of the checks; a total of zero shows `100`."""
     total = quota.total
     if total is None:
         return ()
@@ -240,10 +240,9 @@ def quota_room(quota: GpuQuota, used: QuotaUsage) -> tuple[QuotaRoom, ...]:
 
 @dataclass
 class GpuQuotas:
-    """The quotas of all namespaces and what is used and reserved of them.
+    """The quotas of all namespaces, with usage and reservations.
 
-    Usage is counted whether there is a quota or not, so that one that comes later
-    starts from what is really used.
+    Usage is counted with or without a quota, so that a later quota starts from the real usage.
     """
 
     quotas: dict[str, GpuQuota] = field(default_factory=dict)

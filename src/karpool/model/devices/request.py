@@ -1,7 +1,7 @@
-"""What a worker pod asks of the allocator, whatever dialect it was written in.
+"""What a worker pod requests from the allocator, in any dialect.
 
-One value for all of them: annotations, whole devices, time slices, MIG profiles.
-Everything downstream (filters, ledger, quota, demand) knows only this.
+There is one value for all dialects: annotations, whole devices, time slices, MIG profiles. All later steps
+(filters, ledger, quota, demand) use only this.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class PreferredTerm:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Members that start together or not at all. `timeout_seconds` 0 waits for ever."""
+    """Members that start together or not at all. `timeout_seconds` 0 waits without limit."""
 
     group: str
     min_members: int
@@ -34,9 +34,9 @@ class Gang:
 class GpuRequest:
     """`request` and `limit` are per device; `count` devices, all on one node.
 
-    `resource` names the Kubernetes resource of devices that a device plugin hands
-    out (`nvidia.com/gpu`, `nvidia.com/mig-1g.5gb`); empty for devices of ours.
-    `cpu_milli` and `memory_bytes` are what the pod itself needs of the node.
+    `resource` names the Kubernetes resource of devices that a device plugin allocates (`nvidia.com/gpu`,
+    `nvidia.com/mig-1g.5gb`); it is empty for our own devices. `cpu_milli` and `memory_bytes` are what the pod
+    itself needs of the node.
     """
 
     uid: str
@@ -67,19 +67,19 @@ class GpuRequest:
 
     @property
     def is_of_plugin(self) -> bool:
-        """Whole units of a device plugin, that anybody's scheduler may give."""
+        """Whether it requests whole units of a device plugin, which any scheduler may allocate."""
         return bool(self.resource) and not (self.request.vram_bytes or self.request.vram_percent_milli)
 
     @property
     def wanted(self) -> str:
-        """In words, without whose it is."""
+        """The request in words, without its owner."""
         devices = "one GPU" if self.count == 1 else f"{self.count} GPUs"
         model = f" {self.model}" if self.model else ""
         return f"{devices}{model} with {self.request}"
 
     @property
     def demand(self) -> "DeviceDemand":
-        """As the packing kernel is asked."""
+        """The demand for the packing kernel."""
         return DeviceDemand(
             self.count,
             self.request,
@@ -100,23 +100,22 @@ UNREADABLE = "GPUs in a way that cannot be understood"
 
 @dataclass(frozen=True, slots=True)
 class DeviceDemand:
-    """What every pod of a shape asks of devices: `count` of them on one node, `share` of each.
+    """What every pod of a shape requests of devices: `count` of them on one node, `share` of each.
 
-    Whole devices of a plugin are not here: they are requests, like CPU. `is_readable` is False for a
-    pod that asks for devices in a way that cannot be understood: it fits nowhere, and nobody can tell
-    what it holds.
+    Whole devices of a plugin are not included: they are requests, like CPU. `is_readable` is False for a pod
+    whose device request cannot be read: it fits nowhere, and what it uses is unknown.
     """
 
     count: int = 1
     share: DeviceShare = field(default_factory=DeviceShare)
     isolation: str = SOFT
     template: str = ""
-    pool: str = ""  # empty: any; so for the following
+    pool: str = ""  # empty: any; also for the fields below
     model: str = ""
     vendor: str = ""
     indices: tuple[int, ...] = ()
     is_readable: bool = True
-    problem: str = ""  # of one that is not
+    problem: str = ""  # why it cannot be read
 
     def __str__(self) -> str:
         if not self.is_readable:

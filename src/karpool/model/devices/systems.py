@@ -1,8 +1,8 @@
-"""The systems that hand out devices to pods of other schedulers, told apart by what the pods write.
+"""The systems that allocate devices to pods of other schedulers, recognised by what the pods request.
 
-Autoscalers see none of these requests: a share is an annotation or a resource that no instance type
-promises, and a claim is an object. Whole devices of a plugin (`nvidia.com/gpu`) they do see, so pods that
-ask for nothing else belong to no system here.
+Autoscalers do not see these requests: a share is an annotation or a resource that no instance type promises,
+and a claim is an object. They do see whole devices of a plugin (`nvidia.com/gpu`), so pods that request
+nothing else belong to no system here.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from karpool.model.kubernetes.pod import Pod
 
 CLASS_RESOURCES = "deviceclass.resource.kubernetes.io/"
 MIG_RESOURCES, TIME_SLICES_RESOURCE = "nvidia.com/mig-", "nvidia.com/gpu.shared"
-# A label of a NodePool's template, for clusters where several systems are at work: whose its nodes are.
+# A label of a NodePool's template, for clusters with several systems: the system of its nodes.
 HANDED_OUT_BY = "gpu.karpool.dev/handed-out-by"
 
 
@@ -28,7 +28,7 @@ class GpuSystem(StrEnum):
 
 
 def system_of(pod: Pod) -> GpuSystem | None:
-    """Whose business it is to give the pod its devices; None where it asks for none, or for plain ones."""
+    """Return the system that allocates the pod's devices; None for no devices, or plain ones."""
     if pod.spec.resource_claims:
         return GpuSystem.DRA
     if tensor_fusion.is_worker(tensor_fusion.of_worker(pod.annotations, pod.labels)):

@@ -1,7 +1,7 @@
-"""Annotations of TensorFusion, read into a request.
+"""Reads the annotations of TensorFusion into a request.
 
-What cannot be read counts as zero, as upstream has it, and is told: a request
-with problems is not to be allocated, it is to be shown to whoever wrote the pod.
+An unreadable value counts as zero, as upstream, and is reported: a request with problems is not allocated,
+and its author is told.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,9 +19,9 @@ POOL = PREFIX + "gpupool"
 WORKLOAD_LABEL = PREFIX + "workload"
 COMPONENT_LABEL, WORKER = PREFIX + "component", "worker"
 GPU_IDS = PREFIX + "gpu-ids"
-PARTITION = PREFIX + "partition"  # the template that its device plugin cuts a device by
+PARTITION = PREFIX + "partition"  # the template by which its device plugin partitions a device
 VRAM_REQUEST = PREFIX + "vram-request"
-# What a pod says about the devices it asks for; gangs and QoS are about when, not about what.
+# What a pod says about its devices; gangs and QoS are about when, not about what.
 REQUEST_ANNOTATIONS = tuple(
     PREFIX + key
     for key in (
@@ -56,7 +56,7 @@ Annotations = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class AnnotationProblem:
-    """What is wrong with one annotation, and the code it is known by."""
+    """The problem of one annotation, and its code."""
 
     code: DeviceReason
     cause: Invalid
@@ -66,7 +66,7 @@ class AnnotationProblem:
 
 
 class BadGpuRequest(Exception):
-    """A pod that asks for GPUs in a way that cannot be understood."""
+    """A pod whose GPU request cannot be read."""
 
     def __init__(self, name: str, problems: tuple[AnnotationProblem, ...]) -> None:
         self.problems = problems
@@ -75,19 +75,21 @@ class BadGpuRequest(Exception):
 
 
 def is_worker(annotations: Annotations) -> bool:
-    """Whether they ask for devices. A pool alone does not: it says where, in whatever dialect."""
+    """Whether the annotations request devices. A pool alone does not: it says where, in any dialect."""
     return any(key in annotations for key in _ASKING)
 
 
 def sets_amounts(annotations: Annotations) -> bool:
-    """Whether they say how much of a device; a count or an index beside another dialect does not."""
+    """Whether they set amounts of a device; a count or an index beside another dialect does not."""
     mode = annotations.get(PREFIX + "isolation", "").strip()
     return mode in (SHARED, PARTITIONED) or any(key in annotations for key in _AMOUNTS)
 
 
 def of_worker(annotations: Annotations, labels: Annotations) -> Annotations:
-    """Without the requests of a pod that is labelled as something else: a client carries the annotations of
-    the worker that is made for it, and the worker holds the device."""
+    """Return the annotations, without the requests of a pod that is not a worker.
+
+    A client has the annotations of the worker that is created for it, and the worker uses the device.
+    """
     if not annotations or labels.get(COMPONENT_LABEL, WORKER) == WORKER:
         return annotations
     return {key: text for key, text in annotations.items() if key not in REQUEST_ANNOTATIONS}
@@ -119,7 +121,7 @@ def read_request(
 
 
 def assigned(annotations: Annotations) -> tuple[str, ...]:
-    """The devices written on a pod that was allocated."""
+    """Return the devices written on an allocated pod."""
     names = annotations.get(GPU_IDS, "")[: _TEXT_MAX * 4]
     return tuple(name for part in names.split(",") if (name := part.strip()))
 

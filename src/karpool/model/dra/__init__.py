@@ -1,1 +1,1 @@
-"""Devices of drivers (resource.k8s.io): slices, classes, claims, and the selectors they are chosen with."""
+"""DRA devices (resource.k8s.io): slices, classes, claims, and their selectors."""

@@ -21,7 +21,7 @@ class DeviceRequest:
     mode: str = EXACT_COUNT
     count: int = 1
     admin_access: bool | None = None
-    selectors: tuple[str | None, ...] = ()  # CEL; None: of a kind that this version does not know
+    selectors: tuple[str | None, ...] = ()  # CEL; None: a kind that this version does not know
     tolerations: tuple[Toleration, ...] = ()
     capacity: tuple[tuple[str, int], ...] | None = None
     parent: str = ""
@@ -33,7 +33,7 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """`alternatives` are tried in order; `prioritized` where there may be more than one."""
+    """`alternatives` are tried in order; `prioritized` if there may be more than one."""
 
     name: str
     alternatives: tuple[DeviceRequest, ...]
@@ -42,7 +42,7 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class AttributeConstraint:
-    """All devices have the same value, or all have different ones. Without `requests`: of the whole claim."""
+    """All devices have the same value, or all have different ones. Without `requests`: in the whole claim."""
 
     attribute: str = ""
     distinct: bool = False
@@ -58,7 +58,7 @@ class AttributeConstraint:
 
 @dataclass(frozen=True, slots=True)
 class ClaimConfig:
-    """Configuration for the driver; `opaque` is passed on as it is."""
+    """Configuration for the driver; `opaque` is passed on unchanged."""
 
     requests: tuple[str, ...]
     opaque: Opaque = field(compare=False)
@@ -77,7 +77,7 @@ class ClaimSpec:
 
 @dataclass(frozen=True, slots=True)
 class AllocatedDevice:
-    """One device of a claim. `share`: a part of it, of which `consumed` says how much."""
+    """One device of a claim. `share` is the ID of a part of it, and `consumed` its size."""
 
     request: str
     id: DeviceId
@@ -91,11 +91,11 @@ class AllocatedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`node_terms`: where the claim can be used; None: everywhere."""
+    """The devices of a claim. `node_terms` say where it can be used; None: everywhere."""
 
     devices: tuple[AllocatedDevice, ...] = ()
     node_terms: tuple[NodeTerm, ...] | None = None
-    selector: NodeSelector | None = field(default=None, compare=False)  # the terms as they are written
+    selector: NodeSelector | None = field(default=None, compare=False)  # the terms as written
     config: tuple[tuple[str, tuple[str, ...], Opaque], ...] = field(default=(), compare=False)
 
 

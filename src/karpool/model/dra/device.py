@@ -1,4 +1,4 @@
-"""Devices and pools as the allocator sees them: read, checked and hashable. Amounts are in nanos, exactly."""
+"""Devices and pools as the allocator sees them: read, checked and hashable. Amounts are exact, in nanos."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class DeviceId:
 
 @dataclass(frozen=True, slots=True)
 class AttributeValue:
-    """`kind` is int, bool, string or version; empty for one that this version does not know."""
+    """A value of an attribute. `kind` is int, bool, string or version; empty if it is unknown."""
 
     kind: str = ""
     values: tuple[int | bool | str, ...] = ()
@@ -31,7 +31,7 @@ class AttributeValue:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPolicy:
-    """What may be taken of a capacity at a time: a range, or one of `values`; `default` if nobody says."""
+    """The amounts of a capacity that may be allocated: a range, or one of `values`; `default` if unset."""
 
     default: int | None = None
     has_range: bool = False
@@ -49,7 +49,7 @@ class DraCapacity:
 
 @dataclass(frozen=True, slots=True)
 class CounterUse:
-    """What a device takes of one counter set of its pool while it is allocated."""
+    """What a device uses of one counter set of its pool while it is allocated."""
 
     counter_set: str
     counters: tuple[tuple[str, int], ...]
@@ -57,7 +57,7 @@ class CounterUse:
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """Where a device can be used; with nothing set, nowhere that anybody knows."""
+    """Where a device can be used; nowhere if nothing is set."""
 
     node: str | None = None
     all_nodes: bool = False
@@ -84,7 +84,7 @@ def _matches(term: NodeTerm, name: str, labels: Labels) -> bool:
 
 
 def selects_node(terms: tuple[NodeTerm, ...] | None, name: str, labels: Labels) -> bool:
-    """Whether an allocated claim can be used from a node; None: from all."""
+    """Whether an allocated claim can be used from a node; None: from all nodes."""
     return terms is None or any(_matches(term, name, labels) for term in terms)
 
 
@@ -96,13 +96,13 @@ class DraDevice:
     shareable: bool = False
     counters: tuple[CounterUse, ...] = ()
     taints: tuple[Taint, ...] = ()
-    place: NodePlace | None = None  # of a slice that says it for each device
+    place: NodePlace | None = None  # set if the slice selects nodes per device
     binds_to_node: bool = False
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] | None = None
 
     def attribute(self, name: str) -> AttributeValue | None:
-        """By its full name, or by the bare one where the domain is the driver's."""
+        """Return an attribute by its full name, or by the bare name in the domain of the driver."""
         domain, _, identifier = name.partition("/")
         bare = None
         for own, value in self.attributes:
@@ -115,7 +115,7 @@ class DraDevice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSlice:
-    """Devices, or counters, of one driver; part of a pool, of one generation of it."""
+    """Devices, or counters, of one driver; part of one generation of a pool."""
 
     name: str
     driver: str

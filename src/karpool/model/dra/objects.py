@@ -1,6 +1,6 @@
-"""From what the API sends to what the allocator works on. A bad object raises Invalid with the field.
+"""Converts API objects into the values of the allocator. A bad object raises Invalid with the field.
 
-Defaults that the API server would have set are set with `defaulted`.
+`defaulted` sets the defaults that the API server would have set.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,7 @@ from karpool.model.dra.wire import (
 from karpool.model.errors import Invalid
 from karpool.model.requirements import NodeSelector, node_terms_of
 
-# What the API server accepts, so that nothing larger reaches the search.
+# The limits of the API server, so that nothing larger reaches the search.
 DEVICES_MAX = 128
 CONSTRAINTS_MAX = 32
 REQUESTS_MAX = 32
@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 def slice_of(resource_slice: ResourceSlice, rules: Sequence[DeviceTaintRule] = ()) -> DeviceSlice:
-    """With the taints that rules put on its devices."""
+    """Return the slice, with the taints that rules put on its devices."""
     spec = resource_slice.spec
     where = "spec"
     if not spec.driver or not spec.pool.name:
@@ -119,7 +119,7 @@ def _device(
 
 
 def _concerns(rule: DeviceTaintRule, device: DeviceId) -> bool:
-    """A rule without a selector concerns no device; an empty selector all of them."""
+    """Whether a rule applies to a device: without a selector to none, with an empty one to all."""
     chosen = rule.spec.device_selector
     return chosen is not None and all(
         asked is None or asked == have
@@ -233,7 +233,7 @@ def _config(config: WireConfig) -> ClaimConfig:
 
 
 def claim_of(claim: ResourceClaim, *, defaulted: bool = False) -> DraClaim:
-    """`defaulted`: a manifest as people write it, which the API server has not completed yet."""
+    """Return the claim. `defaulted`: a manifest that the API server has not defaulted yet."""
     meta, status = claim.metadata, claim.status
     return DraClaim(
         meta.namespace,
@@ -331,7 +331,7 @@ def _allocation(allocation: WireAllocation) -> Allocation:
 
 
 def allocation_object(allocation: Allocation, new_share: Callable[[], str]) -> dict[str, Any]:
-    """`status.allocation` of a claim, as the scheduler writes it."""
+    """Return `status.allocation` of a claim, as the scheduler writes it."""
     results = [
         {
             "request": device.request,

@@ -1,8 +1,8 @@
-"""Which devices a CEL selector of a class or a request chooses.
+"""Which devices a CEL selector of a class or a request selects.
 
-The answer depends on the device alone, so it can be remembered. Names without a domain belong to the
-driver's. A domain that the device does not know is an empty map; an attribute that it does not have is
-an error, and so is everything that the API server refuses to compile.
+The result depends on the device alone, so it can be cached. Names without a domain belong to the domain of
+the driver. An unknown domain is an empty map; a missing attribute is an error, and so is everything that the
+API server refuses to compile.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from karpool.model.errors import Invalid
 
 
 class SelectorError(Exception):
-    """The selector cannot be compiled, or not be evaluated for a device; the text says which and why."""
+    """The selector cannot be compiled, or cannot be evaluated for a device; the text says which and why."""
 
 
 def _environment(lists: bool) -> CelEnvironment:
@@ -40,7 +40,7 @@ class DeviceSelector:
     _lists: bool
 
     def matches(self, device: DraDevice) -> bool:
-        """Raises SelectorError."""
+        """Whether a device matches. Raises SelectorError."""
         try:
             chosen = self._program.evaluate({"device": _variables(device, self._lists)})
         except (CelError, CelCostError, Invalid) as error:
@@ -54,7 +54,7 @@ class DeviceSelector:
 
 @lru_cache(maxsize=1024)
 def compile_selector(text: str, *, lists: bool = False) -> DeviceSelector:
-    """`lists`: attributes may be lists. Raises SelectorError."""
+    """Compile a selector. `lists`: attributes may be lists. Raises SelectorError."""
     try:
         program = compile_program(text, _environment(lists))
         if not (program.result in (BOOL, ANY) or (lists and program.result == DYN)):
@@ -66,16 +66,16 @@ def compile_selector(text: str, *, lists: bool = False) -> DeviceSelector:
 
 @lru_cache(maxsize=1024)
 def attributes_read(text: str) -> frozenset[str] | None:
-    """Names of attributes and capacities that a selector may look at, without their domains; None: any.
+    """Return the attributes and capacities that a selector may read, without domains; None: any.
 
-    Devices that agree on these, on their driver and on whether they can be shared get the same answer.
+    Devices with the same values of these, the same driver and the same sharing get the same result.
     """
     try:
         tree = parse(text)
     except (CelCompileError, RecursionError):
-        return frozenset()  # it is refused, whatever the device
+        return frozenset()  # it is refused for every device
     names: set[str] = set()
-    map_places: set[int] = set()  # places where a map of devices' values is only a step to one of them
+    map_places: set[int] = set()  # expressions where a map of values is only a step to one value
     for expr in walk(tree):
         if expr.op in ("select", ".?select") and _is_domain(expr.args[0]):
             names.add(expr.value)
@@ -92,7 +92,7 @@ def attributes_read(text: str) -> frozenset[str] | None:
 
 
 def _is_domain(expr: Expr) -> bool:
-    """`device.attributes["domain"]`, or of capacity."""
+    """Whether the expression is `device.attributes["domain"]`, or the same for capacity."""
     if expr.op not in ("index", "[?index]"):
         return False
     values, domain = expr.args

@@ -1,6 +1,6 @@
-"""resource.k8s.io as the API sends it.
+"""The objects of resource.k8s.io as the API sends them.
 
-v1beta2 is written like v1. v1beta1 puts the fields of a device under `basic` and those of an exact request
+v1beta2 has the form of v1. v1beta1 puts the fields of a device under `basic` and those of an exact request
 beside its name; both are read.
 """
 
