@@ -23,14 +23,14 @@ class Infeasible(
     omit_defaults=True,
     rename={"reason": "code", "detail": "message", "about": "object"},
 ):
-    """It cannot be done, because of `reason`. A value, never an exception.
+    """An operation is not possible because of `reason`. A value, never an exception.
 
-    In JSON it is `code`, `message` and `object`, all of them always, and the others where they are set.
+    In JSON, `code`, `message` and `object` are always present, the other keys only if they are set.
     """
 
     reason: R_co
     detail: str  # one sentence with the numbers: "no GPU of pool shared has 8Gi of VRAM free"
-    # What stands in the way: "pod team/web-1"; empty: the request itself. A factory is never omitted.
+    # The blocking object: "pod team/web-1"; empty: the request itself. With a factory it is never omitted.
     about: str = msgspec.field(default_factory=str)
     count: int = 0  # nodes, devices or instance types that this reason alone rules out; 0: not counted
     resolvable: bool = False  # may change without another request: pods leave, a limit or stock frees up

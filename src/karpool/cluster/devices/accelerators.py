@@ -112,7 +112,7 @@ def accelerators(snapshot: Snapshot) -> tuple[list[Accelerator], list[str]]:
 
 
 def _untold_sharers(devices: Sequence[Accelerator], pods: Pods) -> list[str]:
-    """Pods of which nobody can tell on which of a node's devices they have their share."""
+    """Return the pods with a share whose device on the node is unknown."""
     holders = {holder.pod for device in devices for holder in device.holders}
     return sorted(key for key, shape in pods.items() if shape.devices is not None and key not in holders)
 
@@ -125,7 +125,7 @@ def _untold_problem(node: str, pod: str, shape: PodShape) -> str:
 
 
 def _closed(device: Accelerator) -> Accelerator:
-    """Its share may be of any whole device; slices of MIG and of time are no shares."""
+    """Close a whole device, because it may hold an unknown share; MIG and time slices have no shares."""
     if device.form != DeviceForm.WHOLE:
         return device
     return replace(device, free_units=0, free_memory_bytes=None if device.memory_bytes is None else 0)

@@ -7,7 +7,7 @@ from typing import Any
 from karpool.model.cel.types import BOOL, DYN, CelType, list_of, map_of
 from karpool.model.cel.values import CelCostError, CelError, truth
 
-LIST_COST, MAP_COST = 10, 30  # of building one
+LIST_COST, MAP_COST = 10, 30  # cost of building one
 
 
 class Scope:
@@ -105,9 +105,9 @@ def _transform_map(scope: Scope, loop: Loop, items: Any, terms: list[Term]) -> d
 @dataclass(frozen=True, slots=True)
 class Macro:
     run: Run
-    result: CelType | None = None  # None: a list of what is inside
+    result: CelType | None = None  # None: a list of the type of the body
     needs_bool: bool = True
-    arguments: tuple[int, ...] = (2, 3)  # the variables, one or two, and what is inside
+    arguments: tuple[int, ...] = (2, 3)  # one or two variables, and the body
 
 
 MACROS = {

@@ -45,7 +45,7 @@ class GpuQuotaSpec(Wire, frozen=True):
 
 class GpuResourceQuota(WireObject, frozen=True):
     spec: GpuQuotaSpec = GpuQuotaSpec()
-    status: dict[str, object] | None = None  # only to see whether it says what is to be said
+    status: dict[str, object] | None = None  # read only to skip a write that changes nothing
 
 
 def quota_of(quota_object: GpuResourceQuota) -> GpuQuota:

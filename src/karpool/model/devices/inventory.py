@@ -48,7 +48,7 @@ _SHARING, _MIG_STATE = "nvidia.com/gpu.sharing-strategy", "nvidia.com/mig.config
 _WHOLE, _RENAMED, _MIG = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-"
 _MIG_PRODUCT = re.compile(r".+-MIG-(?P<profile>[0-9]+g\.[0-9]+gb[^-]*)(?:-SHARED)?\Z")
 _NOS_SLICE = re.compile(r"nvidia\.com/gpu-(?P<gigabytes>[0-9]{1,4})gb\Z")
-# EKS Auto Mode has Karpenter's labels under a name of its own.
+# EKS Auto Mode has Karpenter's labels with its own prefix.
 KARPENTER_NAME = re.compile(r"(karpenter\.[^/]+|eks\.amazonaws\.com)/(instance|sku)-gpu-name\Z")
 KARPENTER_MEMORY = re.compile(r"(karpenter\.[^/]+|eks\.amazonaws\.com)/(instance|sku)-gpu-memory\Z")
 _ACCELERATOR_NAME = re.compile(r"(karpenter\.[^/]+|eks\.amazonaws\.com)/instance-accelerator-name\Z")
@@ -56,7 +56,7 @@ _GKE = "cloud.google.com/gke-"
 _AMD_WHOLE = "amd.com/gpu"
 _AMD_PARTITION = re.compile(r"amd\.com/(?P<mode>[a-z]+_nps[0-9]+)\Z")
 _AMD_VRAM = re.compile(r"(?P<gib>[0-9]{1,5})G\Z")
-# As the labeller was released, and as its newer form writes it.
+# The released label of the node labeller, and its newer form.
 _AMD_MODES = ("amd.com/compute-memory-partition", "amd.com/gpu.compute-memory-partition")
 _AMD_PARTS = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}  # of a card of the MI300 family
 _CHANGING = frozenset(("pending", "rebooting"))

@@ -45,7 +45,7 @@ _FRACTION, _MEMORY, _DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-d
 _MEMORY_MIB, _MEMORY_PERCENT, _CORES = "gpumem", "gpumem-percentage", "gpucores"
 _SHARES = (_MEMORY_MIB, _MEMORY_PERCENT, _CORES)
 VOLCANO_PREFIX = "volcano.sh/vgpu-"
-# Volcano's names for what HAMi, from which it came, calls otherwise.
+# Volcano's resource names mapped to HAMi's, from which they were derived.
 _AS_HAMI = {
     "number": "gpu",
     "memory": _MEMORY_MIB,

@@ -165,7 +165,7 @@ class NodeFilling:
         return {shape: sum(cursor.placed.values()) for shape, cursor in self._cursors.items()}
 
     def snapshot(self) -> Room:
-        """The nodes as filled so far."""
+        """Return the nodes as filled so far."""
         return self._start.minus(self.placements())
 
     def _parts(self, components: Iterable[PodGroup]) -> list[tuple["_Cursor", int]]:

@@ -153,7 +153,7 @@ class _Search:
         seen = ", ".join(parts) or "no device is published for the node"
         return f"no device for {self._wanting}: {seen}" if self._wanting else seen
 
-    # What is asked
+    # The requests
 
     def _checked(self, claims: Sequence[NamedClaim]) -> Iterator[NamedClaim]:
         for claim in claims:

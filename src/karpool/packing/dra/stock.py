@@ -22,7 +22,7 @@ class SelectorMemo:
         self._answers: dict[tuple[str, int], bool | SelectorError] = {}
 
     def matches(self, text: str, device: DraDevice) -> bool:
-        """Raises SelectorError."""
+        """Whether a device matches a selector. Raises SelectorError."""
         key = (text, id(device))
         answer = self._answers.get(key)
         if answer is None:

@@ -159,7 +159,7 @@ class Narrowing:
         return self.states[self._number(pool, requirements)]
 
     def step(self, state: int, want: int) -> int:
-        """The state after narrowing, or UNREACHABLE."""
+        """Return the state after narrowing, or UNREACHABLE."""
         after = self._steps.get((state, want))
         if after is None:
             after = self._steps[state, want] = self._narrowed(self.states[state], self._wanted[want])

@@ -20,7 +20,7 @@ from karpool.packing.topology.topology import ShapeRules
 
 @dataclass(frozen=True, slots=True)
 class OpenZones:
-    """`zones` None: all of them."""
+    """The zones that topology leaves open; None: all zones."""
 
     zones: frozenset[str] | None
 
