@@ -1,4 +1,4 @@
-"""The kube-scheduler of an embedded cluster: `kube_scheduler(settings)` builds the component."""
+"""The kube-scheduler of an embedded cluster: `kube_scheduler(settings)` returns the component."""
 
 from karpool_fleet.kube_scheduler.scheduler import KubeScheduler, kube_scheduler
 from karpool_fleet.kube_scheduler.settings import LEAST_ALLOCATED, MOST_ALLOCATED, KubeSchedulerSettings

@@ -1,8 +1,8 @@
-"""Where pods are put one after another: a snapshot that moves with each placement.
+"""A placement board: a snapshot that changes with each placement.
 
-Whether a pod fits is asked of the packing kernel, and remembered per shape; after a
-placement only the row that changed is asked about again. Columns may go below zero
-here (a node that was overcommitted), so that what is taken can be given back exactly.
+The packing kernel decides whether a pod fits, and its answers are cached per shape; after a placement only
+the changed row is checked again. Columns may go below zero here (an overcommitted node), so that what is
+taken can be returned exactly.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from karpool.packing.topology.topology import Topology
 
 
 def has_rules(shape: PodShape) -> bool:
-    """Whether where other pods run decides where this one may."""
+    """Whether the nodes of other pods restrict where this one may run."""
     return bool(shape.affinity or shape.anti_affinity) or any(spread.required for spread in shape.spreads)
 
 
@@ -37,7 +37,7 @@ class PlacementBoard(OverlaidRoom):
         self._topology_knows = 0
 
     def _read_devices(self) -> None:
-        """Shares of devices are nothing to kube-scheduler."""
+        """Read no device shares: kube-scheduler does not know them."""
 
     def _read_free(self, resource: str) -> Int64s:
         return self._base.free(resource)
@@ -64,36 +64,37 @@ class PlacementBoard(OverlaidRoom):
 
     @property
     def bound(self) -> BoundPodCounts:
-        """Not for keeps: it moves too."""
+        """Return the counts, which change with each placement; do not keep them."""
         return self._read_bound()
 
-    # Moving
+    # Placing
 
     def place(self, shape: PodShape, row: int) -> None:
         self._charge(shape, row, 1)
         self.placed.append((shape, row))
 
     def take_back(self, shape: PodShape, row: int) -> None:
-        """Give back the room of a pod; host ports and topology do not follow."""
+        """Return the room of a pod; host ports and topology are not updated."""
         self._charge(shape, row, -1)
         self._taken_back = True
 
     def give(self, resource: str, amounts: Int64s) -> None:
-        """More of a resource on every row, as if pods had left."""
+        """Add an amount of a resource to every row, as if pods had left."""
         if resource in self._free:
             self._free[resource] += amounts
 
     def _charge(self, shape: PodShape, row: int, pods: int) -> None:
         for resource, units in shape.requests:
             column = self._free.get(resource)
-            if column is not None and column.flags.writeable:  # what no plugin has, drivers serve
+            # Resources without a plugin are served by drivers.
+            if column is not None and column.flags.writeable:
                 column[row] -= units * pods
         self.slots[row] -= pods
 
     # Topology
 
     def topology(self, shape: PodShape) -> Topology | None:
-        """The constraints as of now; None when none of them can matter to this shape."""
+        """Return the current constraints; None if none of them can affect this shape."""
         repelled = self.shapes.where("kube-scheduler repels", _repels).any()
         return self.all_topology() if repelled or has_rules(shape) else None
 
@@ -107,12 +108,12 @@ class PlacementBoard(OverlaidRoom):
         return self._topology
 
     def allowed(self, shape: PodShape) -> Bools | None:
-        """Nodes that topology leaves open; None: all."""
+        """Return the nodes that topology allows; None for all."""
         topology = self.topology(shape)
         return None if topology is None else topology.allowed(shape)
 
     def blocked_by(self, reserved: Sequence[tuple[PodShape, int]], shape: PodShape) -> list[int]:
-        """Rows that do not take one more pod of `shape` when these others come as well."""
+        """Return the rows that cannot take one more pod of `shape` once the `reserved` pods are there."""
         rows = list(dict.fromkeys(row for _, row in reserved))
         trial = PlacementBoard(RoomSubset(self, rows))
         for other, row in reserved:

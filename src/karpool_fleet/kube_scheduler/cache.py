@@ -1,8 +1,7 @@
-"""What the scheduler knows of the cluster, with its own decisions in it before anybody else sees them.
+"""The scheduler's cache of the cluster, including its own decisions at once.
 
-A pod that was given a node is *assumed* there: its room is taken at once, and stays
-taken until the pod is seen on a node or the binding is known to have failed. However
-late events come, room is therefore never given away twice.
+A pod that got a node is *assumed* there: its room is taken at once, until the pod is seen on a node or its
+binding has failed. So room is never used twice, however late events come.
 """
 
 from dataclasses import dataclass
@@ -30,9 +29,9 @@ class Assumed:
 
 @dataclass(slots=True)
 class Happened:
-    """Since it was last asked for."""
+    """Changes since the last read."""
 
-    nodes: dict[str, None]  # that changed, or got or lost a pod
+    nodes: dict[str, None]  # nodes that changed, or got or lost a pod
     topology: bool = False
     volumes: bool = False
 
@@ -53,7 +52,7 @@ class SchedulerCache:
         return self._room.snapshot()
 
     def board(self) -> PlacementBoard:
-        """The same one as long as only our own placements changed anything."""
+        """Return the board; it is the same one while only our own placements change it."""
         if self._board is None:
             self._board = PlacementBoard(self.snapshot())
         return self._board
@@ -71,7 +70,7 @@ class SchedulerCache:
         return self._assumed.get(key)
 
     def assume(self, key: ObjectKey, uid: str, shape: PodShape, row: int) -> str:
-        """Put a pod on a row of the board; gives the name of the node."""
+        """Place a pod on a row of the board; return the name of the node."""
         board = self.board()
         node = board.names[row]
         self._assumed[key] = Assumed(uid, node)
@@ -81,7 +80,7 @@ class SchedulerCache:
         return node
 
     def learn_bound(self, pod: Pod) -> None:
-        """A pod that is known to be on a node, although no event has said so yet."""
+        """Record a pod that is on a node, although no event has reported it yet."""
         key = ObjectKey(pod.metadata.namespace, pod.name)
         assumed = self._assumed.get(key)
         if assumed is not None and assumed.node != pod.spec.node_name:
@@ -91,7 +90,7 @@ class SchedulerCache:
         self._touch(pod.spec.node_name)
 
     def forget(self, key: ObjectKey, now: Pod | None) -> None:
-        """A binding that did not come about; `now` is the pod as it is known."""
+        """Undo an assumed pod whose binding failed; `now` is the pod as known."""
         assumed = self._assumed.pop(key, None)
         if assumed is None:
             return
@@ -130,7 +129,7 @@ class SchedulerCache:
             self._touch(change.key.name)
 
     def other_changed(self, kind: ClusterKind) -> None:
-        """Namespaces, claims, volumes and storage classes; budgets say nothing about room."""
+        """Handle a change of namespaces, claims, volumes or storage classes; budgets do not affect room."""
         if kind is not BUDGETS:
             self._board = None
             self._happened.topology = True

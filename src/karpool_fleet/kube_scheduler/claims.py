@@ -1,4 +1,4 @@
-"""The volume claims of a pod, as far as they stand between a chosen node and a binding."""
+"""The volume claims of a pod, which must be bound between the choice of a node and the binding."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ Get = Callable[[ObjectKey], Claim | None]
 
 
 def claim_keys(pod: Pod) -> list[ObjectKey]:
-    """Also of ephemeral volumes, whose claims are named after pod and volume."""
+    """Return all claims, including those of ephemeral volumes, which are named after pod and volume."""
     keys = []
     for volume in pod.spec.volumes or ():
         if volume.persistent_volume_claim is not None:
@@ -23,7 +23,7 @@ def claim_keys(pod: Pod) -> list[ObjectKey]:
 
 
 def missing_claim(pod: Pod, get: Get) -> str | None:
-    """The name of the first claim that does not exist."""
+    """Return the name of the first claim that does not exist."""
     return next((key.name for key in claim_keys(pod) if get(key) is None), None)
 
 

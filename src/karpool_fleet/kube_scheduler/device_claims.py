@@ -1,8 +1,8 @@
-"""Claims of pods for devices of drivers (DRA): what a pod gets on which node, and what is written of it.
+"""Device claims of pods (DRA): allocation per node, and the writes that record it.
 
-What was given and is not seen yet is held here, until the claims themselves say so. Claims of templates are
-made when the pod is bound; upstream a controller makes them before. What pods leave is taken back by
-`kube_controllers/resource_claims`.
+Allocations that are not visible yet are held here, until the claims show them. Claims of templates are
+created when the pod is bound; upstream a controller creates them before. `kube_controllers/resource_claims`
+releases devices of ended pods.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ _CLAIM_NAME_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 
 @dataclass(frozen=True, slots=True)
 class DeviceDecision:
-    """`closed`: rows on which the pod's claims find no devices, and why the first does not."""
+    """The decision for a pod. `closed`: rows without devices for its claims, and the reason of the first."""
 
     state: DraState | None
     demand: PodDemand
@@ -50,11 +50,11 @@ class DeviceClaims:
         self._snapshot = snapshot
         self._client = client
         self._new_share = new_share
-        self._given: dict[str, Allocation] = {}  # by claim, until it is seen
+        self._given: dict[str, Allocation] = {}  # by claim, until the claim shows it
         self._plain: dict[PodShape, PodShape] = {}
 
     def plain(self, shape: PodShape) -> PodShape:
-        """Without its claims: they are decided here."""
+        """Return the shape without its claims, which are decided here."""
         if len(self._plain) > 1024:
             self._plain.clear()
         return self._plain.setdefault(shape, replace(shape, resource_claims=()))
@@ -63,7 +63,7 @@ class DeviceClaims:
         return asks_drivers(self._snapshot(), shape)
 
     def decide(self, pod: Pod, shape: PodShape) -> DeviceDecision | None:
-        """None for a pod that wants nothing of drivers."""
+        """Decide about a pod; None if it needs nothing from drivers."""
         if not self.concern(shape):
             return None
         room = self._snapshot()
@@ -97,8 +97,8 @@ class DeviceClaims:
         return replace(state.holding(pending), claims=claims)
 
     def assume(self, pod: Pod, decision: DeviceDecision, row: int) -> PodOutcome:
-        """The devices are the pod's from now on."""
-        assert decision.state is not None  # no row is open without
+        """Allocate the devices to the pod from now on."""
+        assert decision.state is not None  # otherwise no row is open
         placed = place_pod(
             decision.state, decision.demand, self._snapshot().dra_node(row, decision.demand.extended)
         )
@@ -108,7 +108,7 @@ class DeviceClaims:
         return placed
 
     async def write(self, pod: Pod, demand: PodDemand, placed: PodOutcome) -> None:
-        """Claims first, then the pod's own status; each write may be repeated. Raises KubeError."""
+        """Write the claims, then the status of the pod; each write may be repeated. Raises KubeError."""
         statuses = []
         told: dict[str, Any] = {}
         for claim in demand.claims:
@@ -140,7 +140,7 @@ class DeviceClaims:
             )
 
     async def _spec(self, pod: Pod, claim: PodClaim) -> dict[str, Any]:
-        """What the template of a claim says."""
+        """Return the spec of a claim's template."""
         entry = next(entry for entry in pod.spec.resource_claims or () if entry.name == claim.name)
         template: dict[str, Any] = await self._client.get(
             RESOURCECLAIMTEMPLATES,
@@ -170,7 +170,7 @@ class DeviceClaims:
             },
             "spec": spec,
         }
-        with suppress(AlreadyExists):  # made by an attempt whose answer was lost
+        with suppress(AlreadyExists):  # created by an attempt whose answer was lost
             await self._client.create(RESOURCECLAIMS, made)
 
     async def _reserve(self, pod: Pod, key: str, allocation: Allocation | None) -> None:
@@ -187,13 +187,13 @@ class DeviceClaims:
 
 
 def _generated(pod: Pod, claim: str) -> str:
-    """A name that the next attempt finds again."""
+    """Return a deterministic name, so that the next attempt finds the claim."""
     of_claim = "extended-resources" if claim == CLAIM_NAME else claim
     return f"{pod.metadata.namespace}/{pod.name}-{of_claim}-{pod.metadata.uid[-5:]}"
 
 
 def _claim_object(placed: PodOutcome) -> dict[str, Any]:
-    """The claim that is made for extended resources."""
+    """Return the claim for extended resources."""
     requests = [request for group in placed.requests.requests for request in group.alternatives]
     return {
         "devices": {

@@ -1,8 +1,8 @@
 """Why a pod has no node, in the words of kube-scheduler, which people and tools search for.
 
-`0/7 nodes are available: 3 Insufficient cpu, 4 node(s) had untolerated taint {a: b}.`
-Each node counts under the first plugin that refuses it, in upstream's order; only
-the plugin for resources names all that a node lacks. Reasons are sorted as text.
+`0/7 nodes are available: 3 Insufficient cpu, 4 node(s) had untolerated taint {a: b}.` Each node counts under
+the first plugin that rejects it, in upstream's order; only the plugin for resources names all that a node
+lacks. Reasons are sorted as text.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,18 +28,18 @@ _PORTS = "node(s) didn't have free ports for the requested pod ports"
 _AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 _NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 
-# Reason, nodes, and whether the absence of some pods could help those nodes.
+# Reason, nodes, and whether preemption could help those nodes.
 Cause = tuple[str, Bools, Bools | bool]
 
 
 class FilterVerdict:
-    """What keeps a shape off every node. `helpable` are the nodes that preemption may help."""
+    """Why each node rejects a shape. `helpable` are the nodes that preemption may help."""
 
     def __init__(self, board: PlacementBoard, shape: PodShape) -> None:
         self.nodes = board.n
         self.helpable: Bools = np.zeros(board.n, dtype=np.bool_)
-        self.whole = UNBOUND_CLAIMS if () in shape.volume_terms else ""  # said of the pod, not of nodes
-        self.in_vain = False  # preemption was tried, and nobody's absence would help
+        self.whole = UNBOUND_CLAIMS if () in shape.volume_terms else ""  # a reason of the pod, not of nodes
+        self.in_vain = False  # preemption was tried, and would not help
         self._counts: dict[str, int] = {}
         if not self.whole:
             self._count(board, shape)
@@ -59,7 +59,7 @@ class FilterVerdict:
             left &= ~refused
 
     def message(self, after: str = "") -> str:
-        """`after` is what preemption came to."""
+        """Return the message; `after` is the result of preemption."""
         if not self.nodes:
             return NO_NODES
         reasons = self.whole or ", ".join(sorted(f"{n} {reason}" for reason, n in self._counts.items()))
@@ -67,7 +67,7 @@ class FilterVerdict:
         return f"{text} preemption: {after}" if after else text
 
     def no_preemption(self, without_victims: int) -> str:
-        """Preemption in vain: so many nodes hold no pods whose absence would help."""
+        """Return the message of failed preemption; `without_victims` nodes have no pods to preempt."""
         counts = {NO_VICTIMS: without_victims, NOT_HELPFUL: self.nodes - without_victims}
         reasons = sorted(f"{number} {reason}" for reason, number in counts.items() if number)
         return f"0/{self.nodes} nodes are available: {', '.join(reasons)}."
@@ -92,7 +92,7 @@ def _node_affinity(snapshot: Room, shape: PodShape) -> Iterator[Cause]:
 
 
 def _named(snapshot: Room, shape: PodShape) -> Iterator[Cause]:
-    """A pod for certain nodes by name, as those of a DaemonSet: the others are not even looked at."""
+    """Handle a pod that names its nodes, as those of a DaemonSet: other nodes are not checked."""
     rows = _named_rows(snapshot, shape)
     if rows is not None:
         yield _NAMED, ~rows, False

@@ -1,8 +1,8 @@
-"""The best node for one more pod of a shape, on a board.
+"""Chooses the best node for one more pod of a shape, on a board.
 
-Pods of a few shapes come in thousands, so what the kernel says about a shape, and
-the part of its score that depends on room, are kept and brought up to date for the
-rows that have changed. Among equally good nodes the seeded random numbers decide.
+Thousands of pods share a few shapes. So the kernel's answers for a shape, and the part of its score that
+depends on room, are cached and updated for changed rows. Seeded random numbers decide among equally good
+nodes.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ NEVER = -1
 
 @dataclass(slots=True, eq=False)
 class _Opinion:
-    """Of every node about one shape: its score for room, or NEVER where it has none."""
+    """The score of every node for one shape, or NEVER where it does not fit."""
 
     shape: PodShape
     scores: Int64s
-    seen: int  # of the board's placements
-    probe: PodShape | None = None  # its soft spreads, as the kernel can count them
+    seen: int  # placements of the board that it includes
+    probe: PodShape | None = None  # its soft spreads, in a form that the kernel can count
     attraction: PreferredPodAffinity | None = None
     attraction_seen: int = 0
 
@@ -45,10 +45,14 @@ class NodeChooser:
         self._settings = settings
         self._chance = chance
         self._opinions: dict[int, _Opinion] = {}  # by identity: shapes are interned
-        self._verdicts: dict[int, tuple[int, FilterVerdict]] = {}  # with the placements they know of
+        # With the number of placements that they include.
+        self._verdicts: dict[int, tuple[int, FilterVerdict]] = {}
 
     def choose(self, shape: PodShape, *, closed: Sequence[int] = (), first: int | None = None) -> int | None:
-        """A row for one more pod, or None. `closed` rows are not asked; `first` is taken if it will do."""
+        """Return a row for one more pod, or None.
+
+        `closed` rows are excluded; `first` is preferred if it fits.
+        """
         opinion = self._current(shape)
         scores, allowed = opinion.scores, self.board.allowed(shape)
         if allowed is None and not closed and first is None and not self._has_preferences(shape):
@@ -66,7 +70,7 @@ class NodeChooser:
         return self._best(total)
 
     def verdict(self, shape: PodShape) -> FilterVerdict:
-        """Why no node takes the pod."""
+        """Return why no node takes the pod."""
         remembered = self._verdicts.get(id(shape))
         if remembered is None or remembered[0] != len(self.board.placed):
             remembered = self._verdicts[id(shape)] = (

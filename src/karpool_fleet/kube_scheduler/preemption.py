@@ -1,10 +1,9 @@
-"""Which pods have to go so that a more important one can run.
+"""Preemption: which pods to delete so that a more important one can run.
 
-On each node that may be helped: without all pods of lower priority, does the pod fit?
-Then as many of them as possible stay, those whose disruption budget would be broken
-first, then the more important. The node is chosen whose victims break the fewest
-budgets, then by the lowest of the highest priorities, the lowest sum, the fewest
-victims, and the youngest. (kube-scheduler pkg/scheduler/framework/preemption)
+For each node that may help: does the pod fit without all pods of lower priority? Then as many of them as
+possible are kept, first those whose disruption budget would be violated, then the more important. The chosen
+node has the fewest budget violations, then the lowest highest priority, the lowest sum of priorities, the
+fewest victims, and the latest start. (kube-scheduler pkg/scheduler/framework/preemption)
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +26,7 @@ from karpool_fleet.kube_scheduler.board import PlacementBoard
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A pod that runs, as far as preemption has to know it."""
+    """The fields of a running pod that preemption needs."""
 
     pod: Pod
     shape: PodShape
@@ -38,7 +37,7 @@ class Runner:
 
     @property
     def importance(self) -> tuple[int, str, str]:
-        """Sorts the most important first: priority, then who has run longest."""
+        """Return a sort key, the most important first: priority, then the longest running."""
         return (-self.priority, self.pod.status.start_time or "9999", self.pod.metadata.key)
 
 
@@ -60,10 +59,10 @@ def preempt(
     candidates: int = 100,
     start: float = 0.0,
 ) -> Preemption | None:
-    """`find` gives a pod by `namespace/name`; `reserved` are pods that have been promised a row.
+    """Choose node and victims. `find` returns a pod by `namespace/name`; `reserved` pods are promised a row.
 
-    At most `candidates` nodes with room enough are looked at closely, from one on that `start`
-    (0 to 1) points at.
+    At most `candidates` nodes with enough room are checked closely, starting at the position `start` (0 to
+    1).
     """
     lower = snapshot.shapes.where(
         ("kube-scheduler below", shape.priority), lambda other: other.priority < shape.priority
@@ -90,13 +89,13 @@ def _cost(found: Preemption) -> tuple[object, ...]:
     priorities = [pod.spec.priority or 0 for pod in found.victims]
     highest = max(priorities)
     starts = [pod.status.start_time or "" for pod in found.victims if (pod.spec.priority or 0) == highest]
-    # Later starts are better, so the text is compared the other way round.
+    # Later starts are better, so the order of the text is reversed.
     youngest = tuple(-ord(letter) for letter in min(starts))
     return (found.broken_budgets, highest, sum(p + 2**31 for p in priorities), len(priorities), youngest)
 
 
 def _fits_without(snapshot: Room, shape: PodShape, lower: Bools) -> Bools:
-    """Nodes with room for the pod if all pods of some shapes were gone; ports and topology apart."""
+    """Return nodes with room for the pod without all pods of some shapes; ports and topology do not count."""
     bound, shapes = snapshot.bound, snapshot.shapes
     going = lower[bound.shape]
     if not going.any():
@@ -142,7 +141,7 @@ def _on_node(trial: "_Trial", runners: Iterable[Runner], budgets: Sequence[Compi
 def _split_by_budget(
     pods: Iterable[Runner], budgets: Sequence[CompiledPdb]
 ) -> tuple[list[Runner], list[Runner]]:
-    """Those that would break a budget if all went, in this order, and the others."""
+    """Return the pods that would violate a budget if all were deleted in this order, and the others."""
     left = [budget.disruptions_allowed for budget in budgets]
     breaking: list[Runner] = []
     others: list[Runner] = []
@@ -157,7 +156,7 @@ def _split_by_budget(
 
 
 class _Trial:
-    """One node, with some of its pods gone."""
+    """One node without some of its pods."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""What the pods that run say for or against a node: preferred pod affinity, both ways.
+"""Preferred pod affinity: scores of nodes from the pods on them, in both directions.
 
-A pod's own preferred terms count the pods they select; the preferred terms of
-running pods, and their required affinity with weight 1, count for a pod that they
-select. Totals are kept per topology domain and follow each pod that is placed.
+A pod's own preferred terms count the pods they select; the preferred terms of running pods, and their
+required affinity with weight 1, count for a pod that they select. Totals are kept per topology domain and
+updated with each placement.
 """
 
 from collections.abc import Iterator
@@ -23,14 +23,15 @@ def attracts(shape: PodShape) -> bool:
 
 
 class PreferredPodAffinity:
-    """The pull of all pods on one shape."""
+    """The score of all pods for one shape."""
 
     def __init__(self, snapshot: Room, shape: PodShape) -> None:
         self._snapshot = snapshot
         self._shape = shape
         self._facet = self._facet_of(shape)
-        self._pulls: dict[int, tuple[PodShape, dict[str, int]]] = {}  # by identity; holds what it names
-        self._domains: dict[str, tuple[Int32s, Int64s]] = {}  # key: domain of each node, pull of each domain
+        # By identity; keeps a reference to the shape.
+        self._pulls: dict[int, tuple[PodShape, dict[str, int]]] = {}
+        self._domains: dict[str, tuple[Int32s, Int64s]] = {}  # key: domain of each node, score of each domain
         self._count_bound()
 
     def add(self, other: PodShape, row: int) -> None:
@@ -40,7 +41,7 @@ class PreferredPodAffinity:
                 totals[codes[row]] += weight
 
     def raw(self) -> Int64s | None:
-        """The pull towards each node; None when nothing pulls."""
+        """Return the score of each node; None if no pod affects it."""
         total: Int64s | None = None
         for codes, totals in self._domains.values():
             here = np.where(codes >= 0, totals[codes], 0)

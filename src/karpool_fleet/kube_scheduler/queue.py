@@ -1,12 +1,11 @@
-"""Pods that want a node: in which order they are tried, and when again.
+"""The scheduling queue: the order of pods, and when they are retried.
 
-Higher priority first, then the older. A pod that found no node waits with the others
-of its shape: when something happens that may help, only the first of them is tried,
-and the next one only after it found a place. So an event costs the number of shapes
-that wait, not the number of pods. A pod is tried again anyway after a while.
+Higher priority comes first, then the older pod. A pod without a node is parked with the others of its shape.
+When an event may help, only the first of them is tried, and the next one only after it was placed. So an
+event costs the number of parked shapes, not the number of pods. Parked pods are also retried after a while.
 
-Pods that were woken while they still back off come after all others, but not later
-than necessary (upstream since 1.33). Only errors are waited for.
+A pod that is woken during its back-off is tried after all others, but not later than necessary (upstream
+since 1.33). Only errors enforce the full back-off.
 """
 
 import heapq
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from karpool.model.kubernetes.api_resources import ObjectKey
 from karpool.model.kubernetes.pod_shape import PodShape
 
-# Times are sums of floats: what is due within this is due.
+# Times are sums of floats: what is due within this margin is due.
 _SLACK = 1e-6
 ACTIVE, WAITING, DELAYED, TAKEN = "active", "waiting", "delayed", "taken"
 
@@ -29,12 +28,12 @@ class QueuedPod:
     priority: int
     created: str
     attempts: int = 0
-    shape: PodShape | None = None  # as of the last attempt
-    message: str = ""  # that the pod was last told
+    shape: PodShape | None = None  # of the last attempt
+    message: str = ""  # the last message to the pod
     mounts_claims: bool = False
     place: str = TAKEN
-    ticket: int = 0  # grows whenever it is moved, so that older entries of it are void
-    ready_at: float = 0.0  # the end of its back-off
+    ticket: int = 0  # grows with every move, which invalidates older entries
+    ready_at: float = 0.0  # end of its back-off
 
     @property
     def rank(self) -> tuple[int, str, ObjectKey]:
@@ -46,13 +45,13 @@ _Entry = tuple[tuple[int, str, ObjectKey], int, QueuedPod]
 
 @dataclass(slots=True, eq=False)
 class _Shelf:
-    """Pods of one shape that wait."""
+    """Parked pods of one shape."""
 
     shape: PodShape
     heap: list[_Entry] = field(default_factory=list)
     awake: bool = False  # its first pod is being tried
     message: str = ""
-    told_at: float | None = None  # when the others are to be told that message
+    told_at: float | None = None  # when the other pods get that message
 
     def pods(self) -> Iterator[QueuedPod]:
         return (pod for _, ticket, pod in self.heap if pod.ticket == ticket)
@@ -101,7 +100,7 @@ class SchedulingQueue:
                 self._next_of(pod)
 
     def pop(self, now: float) -> QueuedPod | None:
-        """The next pod to try; it stays known until it is removed, parked or delayed."""
+        """Return the next pod to try; it stays known until it is removed, parked or delayed."""
         self._ripen(now)
         pod = _first(self._active)
         while pod is None and self._backing_off:
@@ -113,11 +112,11 @@ class SchedulingQueue:
         return pod
 
     def placed(self, pod: QueuedPod) -> None:
-        """It has a node: out of here, and the next of its kind may try."""
+        """Remove a placed pod; the next of its shape may be tried."""
         self.remove(pod.key)
 
     def park(self, pod: QueuedPod, shape: PodShape, message: str, now: float) -> None:
-        """No node now: wait until something happens."""
+        """Park a pod without a node until an event may help."""
         pod.shape = shape
         pod.message = message
         pod.ready_at = now + self._backoff(pod)
@@ -135,13 +134,13 @@ class SchedulingQueue:
                 self._to_tell.setdefault(id(shape), shelf)
 
     def delay(self, pod: QueuedPod, now: float) -> None:
-        """An error: try again after its back-off, whatever happens."""
+        """Retry a pod after an error, when its back-off is over."""
         self._pods[pod.key] = pod
         self._move(pod, DELAYED)
         heapq.heappush(self._delayed, (now + self._backoff(pod), pod.ticket, pod))
 
     def wake(self, helps: Callable[[PodShape], bool], now: float) -> None:
-        """Try pods of the shapes that what happened may help."""
+        """Wake the first pod of each shape that an event may help."""
         for shelf in list(self._shelves.values()):
             if not shelf.awake and helps(shelf.shape):
                 self._raise_first(shelf, now)
@@ -155,8 +154,7 @@ class SchedulingQueue:
         return (pod for shelf in self._shelves.values() for pod in shelf.pods())
 
     def due(self, now: float) -> list[QueuedPod]:
-        """Wake what has waited too long or has backed off; give back the pods that are to be told
-        the message of their shelf."""
+        """Wake pods whose time is over; return pods that get the message of their shelf."""
         self._ripen(now)
         while self._parked and (self._parked[0][0] <= now + _SLACK or self._is_void(self._parked[0])):
             _, ticket, pod = self._parked.popleft()
@@ -224,7 +222,7 @@ class SchedulingQueue:
 
 
 def _first(heap: list[_Entry]) -> QueuedPod | None:
-    """Take the first that is still there."""
+    """Remove and return the first valid pod."""
     while heap:
         _, ticket, pod = heapq.heappop(heap)
         if pod.ticket == ticket:

@@ -1,11 +1,10 @@
-"""The kube-scheduler as a component: events in, decisions one after another, writes in the background.
+"""The kube-scheduler as a component: events in, one decision after another, writes in the background.
 
-Decisions never wait: a pod that gets a node is assumed there and its binding is
-written while the next pod is decided on. All writes about one pod go through one key,
-so they never overtake each other, and the latest intention wins.
+Decisions never wait: a pod that gets a node is assumed there, and its binding is written during the next
+decision. All writes about one pod have one key, so they stay in order, and the latest intention wins.
 
-Not simulated: admission by the kubelet (`OutOfcpu`). Two schedulers of different names
-that race for the same room may therefore overcommit a node; one never does.
+Not simulated: admission by the kubelet (`OutOfcpu`). So two schedulers of different names that race for the
+same room may overcommit a node; one scheduler never does.
 """
 
 import asyncio
@@ -43,12 +42,12 @@ log = structlog.get_logger(__name__)
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 # The embedded API server has no taint rules of devices.
 _FED_OTHERWISE = (kinds.NODES, kinds.PODS, kinds.DEVICE_TAINT_RULES)
-_BATCH = 64  # decisions between two looks at what has happened
+_BATCH = 64  # decisions between two checks for events
 
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """A node that was promised to a pod, and who has to leave it first."""
+    """A node that is promised to a pod, and the victims that must leave it first."""
 
     node: str
     victims: tuple[tuple[ObjectKey, str], ...] = ()  # with their uids
@@ -109,7 +108,7 @@ class KubeScheduler:
             group.create_task(self._work())
 
     async def _learn_what_events_have_not_said(self) -> None:
-        """Events may be late, and whoever ran before us has bound pods that we must not forget."""
+        """Read the pods from the server: events may be late, and a former process has bound pods."""
         for pod in (await self._context.client.list(PODS, into=Pod)).items:
             if pod.spec.node_name and not pod.is_terminal:
                 seen = self._pods.get(ObjectKey(pod.metadata.namespace, pod.name))
@@ -161,7 +160,7 @@ class KubeScheduler:
             self._queue.wake_pod(key, self._clock.monotonic())
 
     def _try_again(self, key: ObjectKey) -> None:
-        """A binding has failed: the pod backs off, and others may have its place."""
+        """Requeue a pod whose binding failed, with back-off; others may take its place."""
         pod = self._pods.get(key)
         if (
             pod is not None
@@ -172,7 +171,7 @@ class KubeScheduler:
             self._queue.delay(_queued(key, pod, attempts=1), self._clock.monotonic())
         self._woken.set()
 
-    # Deciding
+    # Decisions
 
     async def _work(self) -> None:
         while True:
@@ -191,7 +190,7 @@ class KubeScheduler:
                 self._attempt(pod, now)
             else:
                 self._woken.set()
-            await asyncio.sleep(0)  # let events and writes have their turn
+            await asyncio.sleep(0)  # let events and writes run
 
     async def _wait(self) -> None:
         due = self._queue.next_due()
@@ -204,7 +203,7 @@ class KubeScheduler:
         self._woken.clear()
 
     def _stir(self) -> None:
-        """Wake the pods that what has happened may help."""
+        """Wake the pods that recent events may help."""
         happened = self._cache.take_happened()
         if not happened or not self._queue.has_waiting:
             return
@@ -224,7 +223,7 @@ class KubeScheduler:
 
         def helps(shape: PodShape) -> bool:
             if self._devices.concern(shape) or (happened.topology and has_rules(shape)):
-                return True  # what a claim waits for may be anything
+                return True  # a claim may wait for anything
             return rows is not None and bool((fits(rows, shape) > 0).any())
 
         self._queue.wake(helps, now)
@@ -255,7 +254,10 @@ class KubeScheduler:
     def _attempt_with_claims(
         self, queued: QueuedPod, pod: Pod, shape: PodShape, devices: DeviceDecision, now: float
     ) -> None:
-        """The node must serve the claims, too. Nobody is preempted for devices."""
+        """Schedule a pod with device claims, which the node must satisfy.
+
+        Nothing is preempted for devices.
+        """
         reserved = self._reserved(queued.key, shape)
         row = self._choose(queued.key, self._devices.plain(shape), reserved, devices.closed)
         if row is None:
@@ -291,7 +293,7 @@ class KubeScheduler:
         return self._chooser
 
     def _reserved(self, key: ObjectKey, shape: PodShape) -> list[tuple[PodShape, int]]:
-        """The pods, as important or more, that other nodes have been promised to."""
+        """Return pods of equal or higher priority that nodes are promised to."""
         shapes: list[tuple[PodShape, int]] = []
         for other, promise in self._nominated.items():
             if other == key:
@@ -302,7 +304,7 @@ class KubeScheduler:
         return shapes
 
     def _refuse(self, queued: QueuedPod) -> None:
-        """A pod that cannot be understood is told so, and looked at again when it changes."""
+        """Report a pod that cannot be parsed; it is retried when it changes."""
         self._queue.remove(queued.key)
         problem = next(
             (
@@ -347,7 +349,7 @@ class KubeScheduler:
     def _preempt(
         self, pod: Pod, shape: PodShape, verdict: messages.FilterVerdict, reserved: list[tuple[PodShape, int]]
     ) -> tuple[str, Preemption | None]:
-        """What to say of it, and what to do."""
+        """Return the message and the result of preemption."""
         if pod.spec.preemption_policy == "Never":
             return "not eligible due to preemptionPolicy=Never.", None
         if self._waits_for_victims(pod, shape):
@@ -371,7 +373,7 @@ class KubeScheduler:
         return verdict.no_preemption(everybody), None
 
     def _waits_for_victims(self, pod: Pod, shape: PodShape) -> bool:
-        """Whether pods are about to leave the node that was promised to it."""
+        """Whether victims are still leaving the node that is promised to the pod."""
         promise = self._nominated.get(ObjectKey(pod.metadata.namespace, pod.name))
         if promise is None:
             return False

@@ -1,7 +1,7 @@
-"""How good nodes are for a pod, as kube-scheduler's score plugins see it, for all nodes at once.
+"""Scores of nodes for a pod, as in kube-scheduler's score plugins, for all nodes at once.
 
-Plain functions of a snapshot. Scores are from 0 to 100; what is normalised is
-normalised over the nodes that take the pod (`open_nodes`).
+Plain functions of a snapshot. Scores are from 0 to 100; they are normalised over the nodes that fit
+(`open_nodes`).
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ BEST = 100
 
 
 def room_score(snapshot: Room, shape: PodShape, settings: KubeSchedulerSettings) -> Int64s:
-    """LeastAllocated or MostAllocated of cpu and memory, and how even the two would be used."""
+    """Return LeastAllocated or MostAllocated of cpu and memory, and their balance."""
     asked = dict(shape.requests)
     cpu = _left_share(snapshot, CPU, asked.get(CPU, 0))
     memory = _left_share(snapshot, MEMORY, asked.get(MEMORY, 0))
@@ -44,7 +44,7 @@ def _left_share(snapshot: Room, resource: str, units: int) -> Floats:
 
 
 def preferred_nodes(nodes: NodeTable, terms: tuple[WeightedNodeTerm, ...]) -> Int64s:
-    """The weights of the preferred terms that each node matches, summed."""
+    """Return the sum of the weights of the preferred terms that each node matches."""
 
     def compute(table: NodeTable) -> Int64s:
         total = np.zeros(table.n, dtype=np.int64)
@@ -56,7 +56,7 @@ def preferred_nodes(nodes: NodeTable, terms: tuple[WeightedNodeTerm, ...]) -> In
 
 
 def soft_taints(nodes: NodeTable, tolerations: tuple[Toleration, ...]) -> Int64s:
-    """How many PreferNoSchedule taints of each node are not tolerated."""
+    """Return how many PreferNoSchedule taints of each node are not tolerated."""
 
     def compute(table: NodeTable) -> Int64s:
         by_set = [
@@ -74,7 +74,7 @@ def soft_taints(nodes: NodeTable, tolerations: tuple[Toleration, ...]) -> Int64s
 
 
 def most_is_best(raw: Int64s, open_nodes: Bools) -> Int64s:
-    """As a share of the highest."""
+    """Return the share of the highest score."""
     highest = int(raw[open_nodes].max())
     return raw * BEST // highest if highest > 0 else np.zeros_like(raw)
 
@@ -85,7 +85,7 @@ def least_is_best(raw: Int64s, open_nodes: Bools) -> Int64s:
 
 
 def between_extremes(raw: Int64s, open_nodes: Bools) -> Int64s:
-    """The lowest is 0, the highest 100, and nothing when all are alike."""
+    """Scale the lowest to 0 and the highest to 100; 0 for all if they are equal."""
     lowest, highest = int(raw[open_nodes].min()), int(raw[open_nodes].max())
     if lowest == highest:
         return np.zeros_like(raw)
@@ -93,7 +93,7 @@ def between_extremes(raw: Int64s, open_nodes: Bools) -> Int64s:
 
 
 def spread_score(rules: list[SpreadRule], open_nodes: Bools) -> Int64s:
-    """Fewer pods in a node's domains are better. A node that lacks a topology label has no score."""
+    """Return the spread score: fewer pods in a domain are better; without a topology label there is none."""
     raw: Floats = np.zeros(len(open_nodes))
     lacking: Bools = np.zeros(len(open_nodes), dtype=np.bool_)
     for rule in rules:
@@ -101,7 +101,7 @@ def spread_score(rules: list[SpreadRule], open_nodes: Bools) -> Int64s:
         used = np.bincount(codes[open_nodes], minlength=rule.axis.size)
         used[NOWHERE] = 0
         domains = np.count_nonzero(used)
-        # A domain counts the more, the more of them there are to choose from.
+        # A domain weighs more, the more domains there are.
         raw += rule.group.tally.counts[codes] * np.log(domains + 2) + (rule.max_skew - 1)
         lacking |= codes == NOWHERE
     labelled = open_nodes & ~lacking

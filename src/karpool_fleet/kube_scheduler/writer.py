@@ -1,8 +1,8 @@
-"""The scheduler's writes: bindings, conditions, events and the removal of victims.
+"""The scheduler's writes: bindings, conditions, events and deletions of victims.
 
-One intention per pod, the latest; a write that fails is looked at again until its
-fate is known. A binding whose answer was lost is not taken for failed: the pod is
-read, and its room stays taken until it is clear where it is.
+There is one intention per pod, the latest; a failed write is retried until its result is known. If the answer
+to a binding is lost, the binding does not count as failed: the pod is read, and its room stays taken until
+its node is known.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from karpool_fleet.runtime.supervisor import Context
 from karpool_fleet.runtime.writes import delete_object, patch_object
 
 _MOMENT = 1e-6  # times are sums of floats
-_CONFLICT_SECONDS = 1.0  # until an event that we have not seen yet should have come
+_CONFLICT_SECONDS = 1.0  # until an event that we have not received yet should arrive
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +37,18 @@ class Bind:
     uid: str
     node: str
     since: float  # monotonic
-    demand: PodDemand | None = None  # of devices of drivers, and what it got
+    demand: PodDemand | None = None  # device demand, and its allocation
     devices: PodOutcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What to tell a pod that stays where it is. `repeats`: nothing was tried, so there is no event."""
+    """The message for a pod that stays pending. `repeats`: nothing was tried, so there is no event."""
 
     uid: str
     reason: str
     message: str
-    nominated: str | None = None  # None: leave it
+    nominated: str | None = None  # None: unchanged
     victims: Preemption | None = None
     repeats: bool = False
 
@@ -73,7 +73,7 @@ class SchedulerWriter:
         self._queue: WorkQueue[ObjectKey] = WorkQueue(context.clock, chance=context.random.random)
         self._intents: dict[ObjectKey, Bind | Report] = {}
         self._await_claims: dict[ObjectKey, None] = {}
-        self._told_claims: dict[ObjectKey, dict[ObjectKey, int]] = {}  # pod -> claim -> version of our choice
+        self._told_claims: dict[ObjectKey, dict[ObjectKey, int]] = {}  # pod -> claim -> version that we wrote
 
     async def run(self) -> None:
         await self._queue.run(self._write, workers=self._settings.writers)
@@ -86,12 +86,12 @@ class SchedulerWriter:
         before = self._intents.get(key)
         if not isinstance(before, Bind):
             if before is not None and before.uid == intent.uid and intent.victims is None:
-                intent = replace(intent, victims=before.victims)  # they still have to go
+                intent = replace(intent, victims=before.victims)  # they still have to be deleted
             self._intents[key] = intent
             self._queue.add(key)
 
     def drop_report(self, key: ObjectKey) -> None:
-        """The pod is gone, or somebody else's now; a binding under way still has to be cleared up."""
+        """Drop the report of a pod that is gone or not ours; a binding in progress is still finished."""
         if isinstance(self._intents.get(key), Report):
             del self._intents[key]
 
@@ -132,7 +132,7 @@ class SchedulerWriter:
         return None
 
     async def _was_bound(self, key: ObjectKey, intent: Bind) -> bool:
-        """What has become of a binding that seems to have failed; raises while that is not known."""
+        """Find out the result of a binding that seems to have failed; raises while it is not known."""
         try:
             now = await self._client.get(PODS, key.name, namespace=key.namespace, into=Pod)
         except NotFound:
@@ -154,7 +154,7 @@ class SchedulerWriter:
         self._try_again(key)
 
     async def _settle_claims(self, key: ObjectKey, pod: Pod, intent: Bind) -> Requeue | None:
-        """Tell the claims which node was chosen, and wait until they have a volume there."""
+        """Write the chosen node to the claims, and wait until their volumes are bound."""
         open_claims = unbound_claims(pod, self._claim)
         if not open_claims:
             return None
@@ -175,11 +175,11 @@ class SchedulerWriter:
                 )
                 told[object_key] = int(written["metadata"]["resourceVersion"])
             elif int(claim["metadata"]["resourceVersion"]) > told[object_key]:
-                self._give_up(key)  # whoever makes volumes cannot make one for that node
+                self._give_up(key)  # the provisioner cannot create a volume for that node
                 return None
         return Requeue(left)
 
-    # Telling
+    # Reports
 
     async def _report(self, key: ObjectKey, intent: Report) -> Requeue | None:
         pod = self._pod(key)
@@ -200,7 +200,7 @@ class SchedulerWriter:
             except NotFound:
                 return None
             except Conflict:
-                return Requeue(_CONFLICT_SECONDS)  # we have not seen the latest; look again
+                return Requeue(_CONFLICT_SECONDS)  # our cache is outdated; retry
         if intent.reason == "Unschedulable" and (status or intent.victims) and not intent.repeats:
             about = event_recorder.ref(PODS, pod)
             self._events.record(about, "Warning", "FailedScheduling", intent.message)
@@ -209,7 +209,7 @@ class SchedulerWriter:
         return None
 
     def _news(self, pod: Pod, intent: Report) -> dict[str, Any]:
-        """The part of the status that says something new."""
+        """Return the part of the status that has changed."""
         status: dict[str, Any] = {}
         told = condition(pod.status.conditions, "PodScheduled")
         same = told is not None and told.status == "False"
@@ -228,7 +228,7 @@ class SchedulerWriter:
         return status
 
     async def _remove_victims(self, intent: Report) -> None:
-        """The promise of the node is written before, so that starting over finds it."""
+        """Delete the victims. The nomination is written before, so that a restart finds it."""
         assert intent.victims is not None
         for victim in intent.victims.victims:
             message = "default-scheduler: preempting to accommodate a higher priority pod"
