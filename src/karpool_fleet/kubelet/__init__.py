@@ -1,1 +1,1 @@
-"""Kubelets without containers: machines become nodes, and pods start, get ready and end in time."""
+"""Kubelets without containers: machines become nodes, and pods start, become ready and end."""

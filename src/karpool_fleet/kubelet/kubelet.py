@@ -1,12 +1,12 @@
 """The kubelets of an embedded cluster: machines become nodes, bound pods run and stop.
 
-One component plays the kubelet of every node. A machine of the cloud registers its
-Node, becomes ready, and offers its devices when their plugin is up; a node that
-nobody bought is taken as it is. A pod waits for its resource claims, pulls its image unless
-the node has it, starts, becomes ready, and stops within its grace period.
+One component is the kubelet of every node. A machine of the cloud registers its Node, becomes ready, and
+offers its devices when their plugin is up; a node without a machine is used as it is. A pod waits for its
+resource claims, pulls its image unless the node has it, starts, becomes ready, and stops within its grace
+period.
 
-A pod tells how it behaves in annotations: `RUN_SECONDS` ends it, `OUTCOME` says how.
-The pause image never ends by itself.
+Annotations of a pod control its behaviour: `RUN_SECONDS` ends it, `OUTCOME` says how. The pause image never
+ends by itself.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ RUN_SECONDS = "embedded.karpool.dev/run-seconds"
 OUTCOME = "embedded.karpool.dev/outcome"  # Succeeded (default), Failed, or NeverReady
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 VERSION = "v1.34.0"
-CLAIM_SECONDS = 2.0  # between two looks at claims that are not ready for their pod
+CLAIM_SECONDS = 2.0  # interval of checks for claims that are not ready
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class KubeletSettings:
     pull: Delay = field(default_factory=lambda: lognormal(4.0, 0.5))  # an image the node does not have
     start: Delay = field(default_factory=lambda: constant(1.0))
     readiness: Delay = field(default_factory=lambda: constant(0.0))  # running until Ready
-    stop: Delay = field(default_factory=lambda: constant(1.0))  # at most the grace period
-    run: Delay = field(default_factory=lambda: constant(30.0))  # pods that end and do not say when
-    heartbeat_seconds: float | None = None  # how often a node says that it lives
+    stop: Delay = field(default_factory=lambda: constant(1.0))  # limited by the grace period
+    run: Delay = field(default_factory=lambda: constant(30.0))  # pods that end without their own duration
+    heartbeat_seconds: float | None = None  # interval of node heartbeats
 
 
 def kubelet(cloud: Cloud | None, settings: KubeletSettings | None = None) -> Build:
@@ -94,14 +94,14 @@ class Kubelet:
             self._node_queue.add(change.key.name)
 
     def _alive(self, node: str) -> bool:
-        """A node that was bought lives as long as its machine; one that nobody bought always lives."""
+        """Whether a node's machine still runs; a node without a machine always runs."""
         if self._cloud is None or node in self._cloud.instances:
             return True
         agent = self._nodes.get(ObjectKey("", node))
         return agent is not None and not agent.spec.provider_id.startswith("embedded:///")
 
     async def _reconcile_node(self, name: str) -> Requeue | None:
-        """A machine's node is named after the machine, so that starting over finds it again."""
+        """Reconcile a node, which has the name of its machine, so that a restart finds it."""
         instance = self._cloud.instances.get(name) if self._cloud else None
         node = self._nodes.get(ObjectKey("", name))
         if instance is None:
@@ -114,7 +114,7 @@ class Kubelet:
             if wait := self._left(instance, "register", self._settings.register, age):
                 return Requeue(wait)
             await self._register(instance)
-            return None  # its event brings it back; until then we would only see what we saw before
+            return None  # its event requeues it; until then the cache shows the old state
         tainted = any(taint.key == NOT_READY["key"] for taint in node.spec.taints or ())
         if not node.is_ready or tainted:
             if not instance.boot.becomes_ready:
@@ -140,7 +140,7 @@ class Kubelet:
         return await self._heartbeat(node)
 
     def _left(self, instance: Instance, stage: str, delay: Delay, age: float) -> float:
-        """Seconds until a stage of a machine's start; each stage begins when the one before was reached."""
+        """Return the seconds until a boot stage of a machine; each stage starts after the one before."""
         stages = self._stages.setdefault(instance.id, {})
         if stage not in stages:
             begun = age if stage != "register" else 0.0
@@ -179,7 +179,7 @@ class Kubelet:
         await self._client.patch(NODES, instance.id, {"status": node["status"]}, subresource="status")
 
     async def _untaint(self, name: str) -> None:
-        """Drop our own taint and keep everybody else's; a conflict brings the key back."""
+        """Remove our own taint and keep the others; a conflict requeues the key."""
         node = await self._client.get(NODES, name)
         kept = [taint for taint in node["spec"].get("taints", ()) if taint["key"] != NOT_READY["key"]]
         await patch_version(self._client, NODES, node, {"spec": {"taints": kept}})
@@ -189,7 +189,7 @@ class Kubelet:
             return None
         beat: dict[str, Any] = {"conditions": [{"type": "Ready", "lastHeartbeatTime": self._now()}]}
         ready = condition(node.status.conditions, "Ready")
-        if ready is not None and ready.status == "Unknown":  # somebody took it for dead
+        if ready is not None and ready.status == "Unknown":  # another controller marked it unreachable
             beat["conditions"][0] |= pod_status.node_ready(self._now())["conditions"][0]
         await self._client.patch(NODES, node.name, {"status": beat}, how="strategic", subresource="status")
         return Requeue(self._settings.heartbeat_seconds)
@@ -227,10 +227,10 @@ class Kubelet:
         await self._write(
             pod, pod_status.running(pod, pod.status.start_time or self._now(), self._now(), ready=ready)
         )
-        return None  # the event brings it back
+        return None  # its event requeues it
 
     async def _has_claims(self, pod: Pod) -> bool:
-        """Whether every resource claim of the pod has its devices and is reserved for it."""
+        """Whether every resource claim of the pod has devices and is reserved for it."""
         for name in claim_names(pod):
             if name is None:
                 return False
@@ -257,7 +257,7 @@ class Kubelet:
         return delay
 
     async def _follow(self, pod: Pod) -> Requeue | None:
-        """A running pod becomes ready, and ends if it is one that ends."""
+        """Make a running pod ready, and end it if it is one that ends."""
         wait = None
         if not pod_status.is_ready(pod) and pod.annotations.get(OUTCOME) != "NeverReady":
             wait = self._until(pod, "readiness", lambda: self._settings.readiness.draw(self._context.random))
@@ -288,7 +288,7 @@ class Kubelet:
         return None
 
     def _until(self, pod: Pod, stage: str, draw: Callable[[], float]) -> float:
-        """Seconds until a stage of this pod's life; drawn once, when first asked."""
+        """Return the seconds until a stage of this pod's life; drawn once, on the first call."""
         key = (pod.metadata.uid, stage)
         if key not in self._due:
             self._due[key] = self._clock.monotonic() + draw()
@@ -306,14 +306,14 @@ class Kubelet:
 
 
 def claim_names(pod: Pod) -> Iterator[str | None]:
-    """Of the objects behind its resource claims; None for one that is not made yet."""
+    """Yield the names of its resource claim objects; None for one that is not created yet."""
     made = {status.name: status for status in pod.status.resource_claim_statuses or ()}
     for entry in pod.spec.resource_claims or ():
         if entry.resource_claim_name:
             yield entry.resource_claim_name
         elif entry.name not in made:
             yield None
-        elif (name := made[entry.name].resource_claim_name) is not None:  # else none was needed
+        elif (name := made[entry.name].resource_claim_name) is not None:  # otherwise no claim was needed
             yield name
 
 
@@ -323,13 +323,13 @@ def _wait(seconds: float) -> float:
 
 
 def _pauses(pod: Pod) -> bool:
-    """Placeholders run the pause image, which does nothing for ever, whatever their restart policy."""
+    """Whether the pod runs the pause image, as placeholders do: it never ends."""
     images = [container.image for container in pod.spec.containers or ()]
     return bool(images) and all(image.rpartition("/")[2].partition(":")[0] == "pause" for image in images)
 
 
 def _run_seconds(pod: Pod) -> float | None:
-    """How long this pod says that it runs; what cannot be read is not said."""
+    """Return the run time in the annotation of the pod; None if it is missing or cannot be read."""
     text = pod.annotations.get(RUN_SECONDS, "")
     return float(text) if text.isdecimal() else None
 
@@ -350,7 +350,7 @@ def _node_info(instance: Instance) -> dict[str, str]:
 
 
 def _devices(instance: Instance) -> dict[str, str]:
-    """What a plugin has to offer before it is there."""
+    """Return the extended resources of a machine, which its device plugin offers."""
     return {
         name: str(units)
         for name, units in instance.type.allocatable.items()

@@ -1,6 +1,6 @@
-"""Statuses as kubelets write them, as patches: pods that start, run and end; nodes that are ready.
+"""Status patches as kubelets write them: pods that start, run and end; nodes that are ready.
 
-Pure: what a status says follows from the pod and the time. Times are RFC 3339.
+Pure: a status follows from the pod and the time. Times are RFC 3339.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ def is_ready(pod: Pod) -> bool:
 
 
 def starting(pod: Pod, now: str) -> Status:
-    """Bound, and busy with images and containers."""
+    """Return the status of a bound pod that pulls images and creates containers."""
     waiting = {"waiting": {"reason": "ContainerCreating"}}
     return {
         "phase": "Pending",
@@ -107,6 +107,6 @@ def _unready(pod: Pod) -> str:
 
 
 def _address(pod: Pod) -> str:
-    """Some address of its own, the same whenever it is asked for."""
+    """Return an address for the pod; it is always the same."""
     number = int(pod.metadata.uid.replace("-", "")[:6] or "1", 16)
     return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
