@@ -1,5 +1,5 @@
-"""How every embedded component runs: what it is given, what it listens to, what becomes of it when it fails.
-Start with `supervisor`; `controller` is a component with one queue, `writes` what it writes with, and
-`watched_cluster` is for those who keep a picture of the cluster.
-Imports nothing of the embedded world.
+"""The runtime of embedded components: their context, informers, queues, writes and restarts.
+
+Start with `supervisor`. `controller` is a component with one queue, `writes` has its write functions, and
+`watched_cluster` feeds a `Cluster`. Imports nothing else of `karpool_fleet`.
 """

@@ -1,7 +1,7 @@
-"""What controllers have in common: a queue of keys, and looking again after a conflict.
+"""The base of controllers: a queue of keys, and retries after a conflict.
 
-A write says which version of an object it was decided on. That another writer came first is
-ordinary, and worth neither a warning nor a growing back-off.
+A write names the version of the object that it was decided on. A conflict with another writer is normal: it
+causes neither a warning nor a growing back-off.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ SOON = Requeue(0.05)
 def looking_again(
     reconcile: Callable[[K], Awaitable[Requeue | None]],
 ) -> Callable[[K], Awaitable[Requeue | None]]:
-    """The same reconciler, for which a conflict is a reason to look again."""
+    """Return the reconciler with a retry after a conflict."""
 
     async def patient(key: K) -> Requeue | None:
         try:
@@ -32,7 +32,7 @@ def looking_again(
 
 
 class QueueController(Generic[K]):
-    """Looks at one key after another; what runs beside that belongs to the same task group."""
+    """Reconciles one key after another; its other tasks belong to the same task group."""
 
     workers = 1
 

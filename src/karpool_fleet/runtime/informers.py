@@ -1,4 +1,4 @@
-"""The informers that the components of one cluster share, and one component's use of them."""
+"""The shared informers of one cluster, and one component's use of them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -13,12 +13,12 @@ from karpool.model.kubernetes.pod import Pod
 
 T = TypeVar("T")
 
-# One way of reading each kind, so that its events are decoded once; any other kind is read whole.
+# One type for each kind, so that its events are decoded once; other kinds are read as dicts.
 STRUCTS: dict[ApiResource, type[Any]] = {PODS: Pod, NODES: Node, NODEPOOLS: NodePool, NODECLAIMS: NodeClaim}
 
 
 class SharedInformers:
-    """The informers of one cluster, by kind; started when first asked for."""
+    """The informers of one cluster, by kind; started on first use."""
 
     def __init__(self, client: Client, start: Callable[[Informer[Any]], None]) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class SharedInformers:
 
 
 class Informers:
-    """One component's use of the shared informers: what it listens to ends with it."""
+    """One component's use of the shared informers: its handlers end with it."""
 
     def __init__(self, shared: SharedInformers) -> None:
         self._shared = shared
@@ -43,14 +43,14 @@ class Informers:
         self._gate = _Gate()
 
     def of(self, resource: ApiResource, into: type[T] = dict) -> "Feed[T]":  # type: ignore[assignment]
-        """Typed as `STRUCTS` says; `into` is for the type checker and must agree."""
+        """Return the feed of a kind, typed as in `STRUCTS`; `into` is for the type checker and must agree."""
         assert into is STRUCTS.get(resource, dict), (resource, into)
         informer = self._shared.of(resource)
         self._used.append(informer)
         return Feed(informer, self._gate)
 
     async def synced(self) -> None:
-        """Wait until every kind asked for has been listed once."""
+        """Wait until every requested kind has been listed once."""
         for informer in self._used:
             await informer.synced.wait()
 
@@ -81,7 +81,7 @@ class Feed(Generic[T]):
         self._informer.add_sink(_Gated(sink, self._gate))
 
     def on_change(self, handler: Callable[[ObjectChange[T]], None]) -> None:
-        """Call `handler` for everything known now and for every change from now on."""
+        """Call `handler` for every known object and for every change from now on."""
         self.add_sink(EachChange(handler))
 
 
@@ -97,7 +97,7 @@ class _Gated(Generic[T]):
 
 
 class EachChange(Generic[T]):
-    """A sink that hands changes on one by one."""
+    """A sink that passes changes on one by one."""
 
     def __init__(self, handler: Callable[[ObjectChange[T]], None]) -> None:
         self._handler = handler

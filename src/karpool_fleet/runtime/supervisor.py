@@ -1,12 +1,11 @@
-"""Run the parts of an embedded cluster: who they are, what they are given, how they fail.
+"""Runs the components of an embedded cluster, and restarts them when they fail.
 
-A component is a controller written against the client, as it would run in a real
-cluster. Components of one cluster share informers, so that an event is decoded
-once. Each has its own client, so that a fault can be aimed at it alone, and its own
-random numbers, so that adding one component does not change another's.
+A component is a controller written against the client, as it would run in a real cluster. Components of one
+cluster share informers, so that an event is decoded once. Each has its own client, so that a fault can affect
+it alone, and its own random numbers, so that adding one component does not change another's.
 
-A component that raises is started again after a back-off; one that was crashed on
-purpose stays down until it is started.
+A component that raises is restarted after a back-off; one that was crashed on purpose stays down until
+`start`.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ RESTART = Backoff(first=1.0, limit=60.0)
 
 @dataclass(frozen=True)
 class Context:
-    """What a component is given."""
+    """The context of a component."""
 
     cluster: str
     clock: Clock
@@ -42,7 +41,7 @@ class Context:
 
 class FleetComponent(Protocol):
     async def run(self) -> None:
-        """Work until cancelled. Called again on a fresh instance after a crash."""
+        """Work until cancelled. After a crash it is called on a new instance."""
 
 
 Build = Callable[[Context], FleetComponent]
@@ -76,13 +75,13 @@ class Supervisor:
             self._tasks[name] = self._group.create_task(self._keep(name), name=name)
 
     def kill(self, name: str) -> asyncio.Task[None]:
-        """Stop a component wherever it is, as kill -9 would; it stays down until `start`."""
+        """Stop a component at once, as kill -9 would; it stays down until `start`."""
         task = self._tasks.pop(name)
         task.cancel()
         return task
 
     async def crash(self, name: str) -> None:
-        """`kill`, and wait until it is dead."""
+        """Call `kill`, and wait until the component has ended."""
         await asyncio.wait((self.kill(name),))
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The one picture of a cluster, fed by the informers that components share."""
+"""Feeds a `Cluster` from the shared informers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _NO_PODS: Mapping[ObjectKey, Pod] = {}
 
 
 class ClusterFeeds:
-    """The kinds of a cluster, except those that somebody feeds otherwise."""
+    """Feeds the kinds of a cluster, except those that the caller feeds itself."""
 
     def __init__(self, context: Context, cluster: Cluster, *, but: Sequence[ClusterKind] = ()) -> None:
         self._cluster, self._clock = cluster, context.clock
@@ -27,7 +27,7 @@ class ClusterFeeds:
         }
 
     def start(self, then: Callable[[ClusterKind], None] = lambda kind: None) -> None:
-        """Begin to listen: everything known is told to the cluster, and `then` that something was."""
+        """Start to listen: changes go to the cluster, then `then` is called with their kind."""
         for kind, feed in self._feeds.items():
             feed.add_sink(_Telling(kind, ClusterSink(self._cluster, kind, self._clock), then))
 
@@ -39,7 +39,7 @@ class _Telling:
         self._kind, self._sink, self._then = kind, sink, then
 
     def apply(self, changes: Sequence[ObjectChange[Any]], /) -> None:
-        if self._kind.resource not in STRUCTS:  # components read these whole
+        if self._kind.resource not in STRUCTS:  # shared informers hold these as dicts
             changes = [
                 change
                 if change.type == DELETED
@@ -51,7 +51,7 @@ class _Telling:
 
 
 class PodsByNode:
-    """The pods of every node, those that have ended included, in the order in which they came."""
+    """The pods of every node, including ended ones, in order of arrival."""
 
     def __init__(self) -> None:
         self._held: dict[str, dict[ObjectKey, Pod]] = {}
@@ -64,11 +64,11 @@ class PodsByNode:
         return list(self._held)
 
     def node_of(self, key: ObjectKey) -> str:
-        """Empty for a pod without one."""
+        """Return the node of a pod; empty if it has none."""
         return self._node_of.get(key, "")
 
     def take(self, change: ObjectChange[Pod]) -> bool:
-        """Whether the pod came onto a node with it."""
+        """Apply a change; return whether the pod got a node with it."""
         pod = None if change.type == DELETED else change.object
         before = self._node_of.get(change.key, "")
         after = pod.spec.node_name if pod is not None else ""

@@ -1,7 +1,7 @@
-"""Writes about an object that was looked at: on exactly that object, or on exactly that version of it.
+"""Writes that apply only to the same object, or only to the same version of it.
 
-Objects are decoded ones or structs. Whoever says which version a write was decided on finds out that somebody
-else came first; whoever says which object leaves a successor of the same name alone.
+Objects are dicts or structs. With a version, a write fails if another client wrote first; with a uid, it does
+not affect a new object of the same name.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Written = Mapping[str, Any] | WireObject | ObjectMeta
 
 
 class _Identity:
-    """The few fields of metadata that writes name."""
+    """The metadata fields that writes name."""
 
     __slots__ = ("name", "namespace", "uid", "version")
 
@@ -35,7 +35,7 @@ class _Identity:
 async def patch_version(
     client: Client, resource: ApiResource, obj: Written, patch: Object, *, status: bool = False
 ) -> Object:
-    """Raises Conflict when the object is not as it was looked at: decide again. Raises NotFound."""
+    """Patch exactly this version. Raises Conflict if the object has changed (decide again), and NotFound."""
     identity = _Identity(obj)
     body = _under(patch, resourceVersion=identity.version)
     part = "status" if status else ""
@@ -51,7 +51,7 @@ async def patch_object(
     status: bool = False,
     how: PatchType = "merge",
 ) -> Object | None:
-    """None when the object is gone."""
+    """Patch exactly this object; return None if it is gone."""
     identity = _Identity(obj)
     body = _under(patch, uid=identity.uid)
     part, space = "status" if status else "", identity.namespace
@@ -73,7 +73,7 @@ async def delete_object(
     grace_seconds: int | None = None,
     propagation: Propagation | None = None,
 ) -> bool:
-    """False when it was gone already."""
+    """Delete exactly this object; return False if it was already gone."""
     identity = _Identity(obj)
     try:
         await client.delete(
@@ -90,7 +90,7 @@ async def delete_object(
 
 
 def owner_reference(resource: ApiResource, obj: Written) -> Object:
-    """What a controller writes into the objects that it makes for another."""
+    """Return the owner reference that a controller sets on objects it creates."""
     identity = _Identity(obj)
     return {
         "apiVersion": resource.api_version,
