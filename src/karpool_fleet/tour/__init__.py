@@ -1,1 +1,1 @@
-"""The guided tour of `karpool up`: chapters with promises that are counted. Start in `tour`."""
+"""The guided tour of `karpool up`: chapters with promises that are checked. Start with `tour`."""

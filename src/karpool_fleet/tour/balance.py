@@ -1,7 +1,7 @@
-"""A cluster that grew for a campaign is balanced: what is worth it goes, what is not stays.
+"""Chapter: a cluster that grew for a campaign is consolidated, where that is worth the disruption.
 
-`grow` makes the bloat while other chapters are played; consolidation is stopped by its switch until
-the chapter begins.
+`grow` creates the excess while other chapters run; the stop switch holds consolidation until the chapter
+begins.
 """
 
 from karpool.consolidation.execution.options import STOP_NAME, STOP_NAMESPACE
@@ -15,8 +15,8 @@ from karpool_fleet.tour.stage import TourStage
 WHERE, POOL, SPACE = "ireland", "services", "services"
 CAMPAIGN, CATALOG, PAYMENTS = 7, 6, 1
 BUSY = 3  # pods of payments during the campaign
-LEAST = 4  # pods of the catalog that its budget wants to run at every moment
-SHOWN = 3  # refused moves
+LEAST = 4  # pods of the catalog that its budget requires
+SHOWN = 3  # refused moves that are shown
 _COSTLY = {"controller.kubernetes.io/pod-deletion-cost": "2147483647"}
 _STOP = {
     "apiVersion": "v1",
@@ -27,7 +27,7 @@ _STOP = {
 
 
 async def grow(stage: TourStage) -> None:
-    """A node for each pod of the campaign, one for payments; then the campaign is over and both shrink."""
+    """Grow the cluster for a campaign and for payments; then scale both down."""
     client = stage.members[WHERE]
     await stage.write(client, namespace(STOP_NAMESPACE), _STOP, namespace(SPACE))
     await stage.write(
@@ -95,7 +95,7 @@ async def play(stage: TourStage, notes: Notes) -> None:
     )
 
 
-# What consolidation decided
+# Decisions of consolidation
 
 
 def _plan(stage: TourStage) -> ConsolidationPlan | None:
@@ -109,7 +109,7 @@ def _records(stage: TourStage) -> list[MoveRecord]:
 
 
 def _refused(stage: TourStage) -> list[RejectedMove]:
-    """Moves that could be made and were judged not worth it."""
+    """Return moves that were possible and judged not worth the disruption."""
     plan = _plan(stage)
     if plan is None or plan.stopped:
         return []
@@ -135,7 +135,7 @@ def _tell_moves(stage: TourStage, notes: Notes) -> None:
         )
 
 
-# What is so
+# State
 
 
 async def _running(stage: TourStage) -> int:
@@ -153,13 +153,13 @@ async def _grown(stage: TourStage) -> bool:
 
 
 async def _over(stage: TourStage) -> bool:
-    """Nobody of the campaign holds room any more, and payments are few."""
+    """Whether the campaign has no pods left and payments are scaled down."""
     client, selected = stage.members[WHERE], ListOptions(namespace=SPACE)
     return len((await client.list(PODS, selected)).items) == PAYMENTS
 
 
 async def _is_balanced(stage: TourStage) -> bool:
-    """Something was moved, nothing is under way, and a plan made after that has no move."""
+    """Whether something was moved, nothing is in progress, and a later plan has no move."""
     plan, records = _plan(stage), _records(stage)
     ended = [record.ended or 0.0 for record in records if record.phase.is_over]
     if plan is None or plan.stopped or not ended or len(ended) < len(records):

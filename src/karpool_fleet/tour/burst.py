@@ -1,4 +1,4 @@
-"""Many workloads at the same moment, and room for some of them."""
+"""Chapter: many workloads arrive at the same moment, with room for some of them."""
 
 from collections.abc import Mapping
 
@@ -46,7 +46,7 @@ async def play(stage: TourStage, notes: Notes) -> None:
 
 
 async def _make_room(stage: TourStage, notes: Notes, placed: list[str], waiting: list[str]) -> None:
-    """One workload goes; one that waits takes its place."""
+    """Delete one workload; a pending one takes its place."""
     if not placed or not waiting:
         seen = "nobody had to wait" if placed else "nobody was placed"
         notes.promise("who waits is told why, and gets the room that comes", False, seen)
@@ -74,7 +74,7 @@ async def _all_decided(stage: TourStage) -> bool:
 
 
 async def _count_running(stage: TourStage, wanted: int) -> bool:
-    """The one that was deleted is not among them any more."""
+    """Whether enough placed workloads run; the deleted one no longer counts."""
     ready = await stage.all_ready(WHERE, "burst")
     return sum(ready.get(name) == EACH for name in _placed(await stage.bindings("burst"))) >= wanted
 
@@ -85,7 +85,7 @@ async def _run(stage: TourStage, names: list[str]) -> bool:
 
 
 async def _over_commitment(stage: TourStage) -> tuple[int, int]:
-    """Pods without a node, and nodes whose pods ask for more CPU than they have."""
+    """Return the number of pods without a node, and of nodes whose pods request more CPU than they have."""
     pods = [pod for namespace in ("burst", "shop") for pod in await stage.pods(WHERE, namespace)]
     nodes = {node.name: node for node in await stage.nodes(WHERE)}
     homeless = sum(not pod.spec.node_name for pod in pods)

@@ -1,8 +1,7 @@
-"""A tour as values: what each chapter claims, what was seen, the numbers before and after.
+"""Chapters of a tour: promises, observations, and numbers before and after.
 
-A chapter is a function that does something in the fleet and notes what came of it. It never
-decides by itself how the tour ends: a promise is kept or it is not, and the tour is
-kept when all of them are.
+A chapter is a function that acts in the fleet and notes the result. It does not decide how the tour ends:
+each promise is kept or not, and the tour is kept when all of them are.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChapterPromise:
-    """What Karpool says of itself, and whether it was so."""
+    """A promise of Karpool, and whether it was kept."""
 
     claim: str
     kept: bool
@@ -31,7 +30,7 @@ class ChapterFigure:
 
 @dataclass(slots=True)
 class Notes:
-    """What a chapter writes down while it is played; `tell` shows a line of it at once."""
+    """Notes of a chapter while it runs; `tell` shows a line at once."""
 
     tell: Callable[[str], None] = lambda line: None
     promises: list[ChapterPromise] = field(default_factory=list)
@@ -46,7 +45,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """`shows` is one sentence for somebody who sees it for the first time."""
+    """A chapter. `shows` is one sentence for a newcomer."""
 
     name: str
     title: str
@@ -56,7 +55,7 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class ChapterOutcome:
-    """`seconds` is time of the fleet. `error`: why the chapter could not be played to its end."""
+    """The outcome of a chapter. `seconds` is fleet time. `error`: why the chapter could not finish."""
 
     chapter: Chapter
     promises: tuple[ChapterPromise, ...]
@@ -66,7 +65,7 @@ class ChapterOutcome:
 
     @property
     def kept(self) -> bool:
-        """A chapter that promised nothing has shown nothing."""
+        """Whether all promises were kept; a chapter without promises has shown nothing."""
         return not self.error and bool(self.promises) and all(promise.kept for promise in self.promises)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A cluster without nodes gets replicas, because nodes could be there."""
+"""Chapter: a cluster without nodes gets replicas, because nodes can be launched."""
 
 from karpool.model import quantity
 from karpool.model.kubernetes.api_resources import CLUSTERS

@@ -1,4 +1,4 @@
-"""A piece of a GPU is asked for, and there is no GPU."""
+"""Chapter: a fraction of a GPU is requested, and there is no GPU yet."""
 
 from karpool.gpu.records.scale_up_object import SCALEUPS
 from karpool.model.kubernetes.api_resources import NODECLAIMS, PODS, ListOptions
@@ -50,7 +50,7 @@ async def play(stage: TourStage, notes: Notes) -> None:
 
 
 async def _share(stage: TourStage, notes: Notes, nodes: int) -> None:
-    """The rest of the device serves the next request."""
+    """Use the rest of the device for the next request."""
     await stage.members[WHERE].create(PODS, fraction("ml", "search", vram="8Gi", tflops="30"))
     began = stage.clock.monotonic()
     served = await stage.until(lambda: _runs(stage, "search"), within=120)

@@ -1,4 +1,4 @@
-"""What the chapters write into the fleet."""
+"""Manifests that the chapters write."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,10 @@ def deployment(
     team: str = "",
     avoids: str = "",
 ) -> Object:
-    """Pods of a `team` run on its own nodes; those that avoid an app never share a node with it."""
+    """Return a Deployment.
+
+    Pods of a `team` run on its own nodes; `avoids` names an app they never share one with.
+    """
     labels = {"app": name}
     spec: Object = {
         "terminationGracePeriodSeconds": 5,
@@ -66,7 +69,7 @@ def deployment(
 
 
 def policy(where: str, names: Sequence[str], clusters: Sequence[str], how: Mapping[str, Any]) -> Object:
-    """Propagate these Deployments to these clusters, by Karpool's scheduler."""
+    """Return a policy that propagates Deployments to clusters, by Karpool's scheduler."""
     return {
         "apiVersion": "policy.karmada.io/v1alpha1",
         "kind": "PropagationPolicy",
@@ -94,7 +97,7 @@ def budget(where: str, app: str, least: int) -> Object:
 
 
 def fraction(where: str, name: str, *, vram: str, tflops: str) -> Object:
-    """A pod that asks for a piece of a GPU of the pool `shared`."""
+    """Return a pod that requests a fraction of a GPU of the pool `shared`."""
     asked = {"gpupool": "shared", "vram-request": vram, "tflops-request": tflops}
     return {
         "apiVersion": "v1",

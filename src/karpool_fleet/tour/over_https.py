@@ -1,8 +1,7 @@
-"""Controllers of a fleet wired as in production.
+"""Wires the controllers of a fleet as in production.
 
-Each has a client of its own and talks HTTPS to the API servers, with the kubeconfig that
-people are given; schedulers ask estimators over gRPC, found through Services of the
-control plane. Only the clock is the fleet's.
+Each has its own client and uses HTTPS to the API servers, with the kubeconfig that people get; schedulers
+call estimators over gRPC, found through Services of the control plane. Only the clock is the fleet's.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ from karpool_fleet.clusters.wiring import Flags, Team, Work, Working
 from karpool_fleet.runtime.supervisor import Context, FleetComponent
 from karpool_fleet.tour.manifests import Object, namespace
 
-# Some times are shorter than the defaults, so that a failure and what follows from it fit a tour.
+# Some durations are shorter than the defaults, so that a failure and its effects fit into a tour.
 CONTROLLERS: dict[str, dict[str, Any]] = {
     "estimator": {
         "fleet": True,
@@ -43,7 +42,7 @@ CONTROLLERS: dict[str, dict[str, Any]] = {
         "failure-threshold": "45s",
         "recovery-interval": "4m",
     },
-    # As upstream divides: with nodes that exist filled first, no cluster would have to start from zero here.
+    # As upstream divides: if existing nodes were filled first, no cluster would start from zero here.
     "scheduler": {"room-order": "by-total"},
     "descheduler": {
         "descheduling-interval": "15s",
@@ -59,7 +58,7 @@ ANSWER_SECONDS = 120.0
 
 
 def connect(path: Path, cluster: str, clock: Clock, component: str) -> Client:
-    """A client of one cluster of a kubeconfig, with the fleet's clock and no rate limit."""
+    """Return a client of one cluster of a kubeconfig, with the fleet's clock and no rate limit."""
     config = kubeconfig.load(path, context=cluster, cluster=cluster)
     return Client(
         HttpTransport(config, clock),
@@ -72,22 +71,22 @@ def connect(path: Path, cluster: str, clock: Clock, component: str) -> Client:
 
 
 class OverHttps:
-    """`estimators` is how to ask them, for whoever looks on."""
+    """The wiring. `estimators` is a client for observers."""
 
     def __init__(self, fleet: EmbeddedFleet, path: Path) -> None:
         assert fleet.karmada is not None, "the fleet of a tour has a Karmada"
         self._fleet, self._path, self._karmada = fleet, path, fleet.karmada
         self._services = self._connect(self._karmada.name, "tour")
-        # Answers come over a network that is no faster than any other, while the fleet's time is.
+        # Answers take real network time, while the time of the fleet is faster.
         settings = EstimatorSettings(timeout_seconds=ANSWER_SECONDS)
         self.estimators = EstimatorClient(service_resolver(self._services, settings), settings, fleet.clock)
         self._members: dict[str, MemberEstimator] = {}
-        self._port = 0  # of the estimators; kept when they are started again
+        self._port = 0  # of the estimators; kept across restarts
         self._serving = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Team]:
-        """All controllers; the estimators know every cluster."""
+        """Run all controllers; the estimators know every cluster."""
         team = add_controllers(self._fleet, CONTROLLERS, self)
         try:
             await self._counted()
@@ -118,7 +117,7 @@ class OverHttps:
         return self.estimators
 
     def add_estimators(self, team: Team, flags: Flags) -> None:
-        """`karpool estimator --karmada-kubeconfig`: one process for all members."""
+        """Add `karpool estimator --karmada-kubeconfig`: one process for all members."""
 
         async def work(karmada: Client) -> None:
             await self._estimate(karmada, read_options(EstimatorOptions, flags, embedded=True))
@@ -131,7 +130,7 @@ class OverHttps:
         return connect(self._path, cluster, self._fleet.clock, f"karpool-{component}")
 
     async def _estimate(self, karmada: Client, options: EstimatorOptions) -> None:
-        """Members and their regions are what Karmada's Cluster objects say."""
+        """Run the estimators; members and their regions come from Karmada's Cluster objects."""
         async with asyncio.TaskGroup() as group:
             environment = Environment({self._karmada.name: karmada}, EventRecorder(karmada, COMPONENT))
             options = structs.replace(
@@ -158,7 +157,7 @@ class OverHttps:
             self._serving.set()
 
     def _service(self, cluster: str) -> Object:
-        """Where schedulers look for the estimator of a cluster."""
+        """Return the Service through which schedulers find the estimator of a cluster."""
         return {
             "apiVersion": "v1",
             "kind": "Service",

@@ -1,4 +1,4 @@
-"""What chapters act on and look at: every cluster, through its API, as anybody with kubectl would."""
+"""The stage of the chapters: every cluster through its API, as with kubectl."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from karpool_fleet.clusters.fleet import EmbeddedFleet
 from karpool_fleet.clusters.object_loader import load_objects
 from karpool_fleet.clusters.wiring import Team
 
-LOOK_SECONDS = 1.0  # of the fleet, between two looks at the same thing
+LOOK_SECONDS = 1.0  # interval of checks, in fleet time
 Object = dict[str, Any]
 
 
@@ -42,7 +42,7 @@ class TourStage:
         return self.fleet.clock
 
     async def until(self, is_so: Callable[[], Awaitable[bool]], *, within: float) -> bool:
-        """Whether it came true, looked at again and again for so many seconds of the fleet."""
+        """Poll until the condition is true; return False after `within` seconds of fleet time."""
         deadline = self.clock.monotonic() + within
         while not await is_so():
             if self.clock.monotonic() >= deadline:
@@ -53,20 +53,20 @@ class TourStage:
     async def write(self, client: Client, *objects: Object) -> None:
         await load_objects(client, objects)
 
-    # What there is in a member
+    # Objects of a member
 
     async def nodes(self, cluster: str, pool: str = "") -> list[Node]:
         chosen = ListOptions(label_selector=f"karpenter.sh/nodepool={pool}") if pool else ListOptions()
         return (await self.members[cluster].list(NODES, chosen, into=Node)).items
 
     async def pods(self, cluster: str, namespace: str, app: str = "") -> list[Pod]:
-        """Those that are meant to stay."""
+        """Return the pods that are not ending."""
         chosen = ListOptions(namespace=namespace, label_selector=f"app={app}" if app else "")
         pods = (await self.members[cluster].list(PODS, chosen, into=Pod)).items
         return [pod for pod in pods if not pod.is_terminating and not pod.is_terminal]
 
     async def ready(self, cluster: str, namespace: str, name: str) -> int:
-        """Ready replicas of a Deployment; 0 where there is none."""
+        """Return the ready replicas of a Deployment; 0 if it does not exist."""
         return (await self.all_ready(cluster, namespace)).get(name, 0)
 
     async def all_ready(self, cluster: str, namespace: str) -> dict[str, int]:
@@ -78,7 +78,7 @@ class TourStage:
         }
 
     async def price_per_hour(self, cluster: str, pool: str = "") -> float:
-        """Of the nodes there are, at the prices of the catalogue."""
+        """Return the price of the current nodes, from the catalogue."""
         catalogue = self.fleet.clusters[cluster].catalogue
         total = 0.0
         for node in await self.nodes(cluster, pool):
@@ -86,21 +86,21 @@ class TourStage:
             total += catalogue.price(*offer) or 0.0
         return total
 
-    # What Karpool says
+    # Answers of Karpool
 
     async def room(self, cluster: str, *, cpu: str, memory: str) -> int:
-        """How many replicas of this size the estimator would give, asked over gRPC as schedulers do."""
+        """Return the estimator's answer for replicas of this size, over gRPC as schedulers ask."""
         member = read_cluster(await self.karmada.get(CLUSTERS, cluster))
         requirements = ReplicaRequirements(resource_request={"cpu": cpu, "memory": memory})
         reply = await self.estimators.ask(member, ask_replicas(requirements))
         return reply.value or 0
 
     async def placed(self, namespace: str, name: str) -> dict[str, int]:
-        """What the scheduler gave to each cluster; empty as long as it gave nothing."""
+        """Return the replicas per cluster from the scheduler; empty before its decision."""
         return placed_by((await self.bindings(namespace)).get(name, {}))
 
     async def bindings(self, namespace: str) -> dict[str, Object]:
-        """What became of the Deployments of a namespace, by their names."""
+        """Return the bindings of the Deployments of a namespace, by name."""
         bindings = (await self.karmada.list(RESOURCEBINDINGS, ListOptions(namespace=namespace))).items
         return {str(binding["spec"]["resource"]["name"]): binding for binding in bindings}
 
@@ -111,7 +111,7 @@ def placed_by(binding: Object) -> dict[str, int]:
 
 
 def refusal_of(binding: Object) -> str:
-    """Why the scheduler found no place; empty when it did, or has not looked yet."""
+    """Return why the scheduler found no cluster; empty if it did, or has not decided yet."""
     for condition in (binding.get("status") or {}).get("conditions") or ():
         if condition["type"] == "Scheduled" and condition["status"] == "False":
             return str(condition.get("message") or condition.get("reason"))
@@ -119,5 +119,5 @@ def refusal_of(binding: Object) -> str:
 
 
 def each_of(counts: Mapping[str, int]) -> str:
-    """`oregon 5, virginia 3`."""
+    """Format counts, such as `oregon 5, virginia 3`."""
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "nowhere"

@@ -1,4 +1,4 @@
-"""A region sells no machines: its replicas go elsewhere, and come back when it does again."""
+"""Chapter: a region is out of stock. Its replicas go elsewhere, and return when it has stock again."""
 
 from karpool.model.kubernetes.api_resources import DEPLOYMENTS
 from karpool.scheduler.cycle.cool_down import cooling
@@ -7,7 +7,7 @@ from karpool_fleet.tour.manifests import BY_AVAILABILITY, deployment, namespace,
 from karpool_fleet.tour.stage import TourStage, each_of
 
 EMPTY, OTHER = "oregon", "ireland"
-# Shares follow the room: of 18 more replicas a node for 3 gets at least one beside ireland's 37.
+# Shares follow the room: of 18 more replicas, a node for 3 gets at least one next to ireland's 37.
 FIRST, TRIED, LATER = 24, 42, 60
 
 
@@ -55,7 +55,7 @@ async def _move_away(stage: TourStage, notes: Notes) -> None:
 
 
 async def _recover(stage: TourStage, notes: Notes) -> None:
-    """One node's worth is offered first; when its node has come, so is the rest."""
+    """Show that one node is offered first, and the rest after its launch succeeded."""
     notes.tell(f"machines are sold in {EMPTY} again")
     began = stage.clock.monotonic()
     held = (await stage.placed("orders", "api")).get(EMPTY, 0)
@@ -81,7 +81,7 @@ async def _recover(stage: TourStage, notes: Notes) -> None:
 
 
 async def _grow(stage: TourStage, replicas: int) -> bool:
-    """Whether so many replicas run, soon after they were asked for."""
+    """Scale the Deployment; return whether so many replicas run within 300 s."""
     await stage.karmada.scale(DEPLOYMENTS, "api", replicas, namespace="orders")
     return await stage.until(lambda: _runs(stage, replicas), within=300)
 
@@ -91,7 +91,7 @@ async def _decided(stage: TourStage) -> bool:
 
 
 async def _is_trusted(stage: TourStage, least: int) -> bool:
-    """There is room again, and what was taken from there may go back."""
+    """Whether the region has room again and its cool-down is over."""
     binding = (await stage.bindings("orders")).get("api", {})
     noted = binding.get("metadata", {}).get("annotations") or {}
     return not cooling(noted, stage.clock.now()) and await stage.room(EMPTY, cpu="1", memory="1Gi") >= least

@@ -1,4 +1,4 @@
-"""The tour: its chapters in order, each played to its end whatever became of the others."""
+"""The tour: runs its chapters in order, each to its end, whatever the result of the others."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,7 +26,7 @@ CHAPTERS: Sequence[Chapter] = (
     gpu_fraction.CHAPTER,
     balance.CHAPTER,
 )
-# Of the fleet, not of the person who waits. A chapter that takes longer has failed.
+# Fleet time, not real time. A chapter that takes longer has failed.
 CHAPTER_SECONDS = 2400.0
 
 
@@ -37,7 +37,7 @@ def tour_fleet() -> FleetFile:
 
 @asynccontextmanager
 async def staged(fleet: EmbeddedFleet, kubeconfig: Path) -> AsyncIterator[TourStage]:
-    """All controllers at work in a fleet that is served, and clients for the chapters."""
+    """Run all controllers in a served fleet, with clients for the chapters."""
     assert fleet.karmada is not None, "the fleet of a tour has a Karmada"
     async with AsyncExitStack() as stack:
         clients = {
@@ -89,7 +89,7 @@ async def _one(stage: TourStage, chapter: Chapter, tell: Callable[[str], None]) 
 
 
 async def _grow(stage: TourStage) -> None:
-    """What goes wrong here shows in the chapter that needs it."""
+    """Grow the cluster for a later chapter; a failure shows in that chapter."""
     try:
         await balance.grow(stage)
     except (KubeError, OSError) as problem:
