@@ -30,7 +30,7 @@ class StockOutEvents:
     def __init__(self, failures: LaunchFailures) -> None:
         self._failures = failures
         self._waiting: OrderedDict[str, KubeEvent] = OrderedDict()  # by claim, the latest event
-        # Oldest first: creation time, pool, and requested offerings.
+        # Oldest first: when it was first seen, its pool, and the requested offerings.
         self._claims: OrderedDict[str, tuple[float, str, tuple[OfferingKey, ...]]] = OrderedDict()
 
     def put(self, key: ObjectKey, event: KubeEvent) -> None:

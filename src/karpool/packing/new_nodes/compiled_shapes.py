@@ -182,7 +182,7 @@ class CompiledShapes:
         )
         asks = compiler.asks(shape)
         steps = [LaunchStep(ask, wants) for ask in asks for wants in ask.choices]
-        reached: set[int] = set()  # earlier steps have tried every node that this state could launch
+        reached: set[int] = set()  # states that an earlier way has already covered
         for step in steps:
             for number, launch in enumerate(self.launch):
                 if not step.ask.tolerated[number]:

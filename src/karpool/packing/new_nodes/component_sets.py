@@ -33,7 +33,7 @@ def complete_sets(
     gap = 1
     while sets > 0 and (placed := search.placed(sets)) < search.wanted(sets):
         most = sets - 1
-        sets = max(min(sets - gap, placed // search.size), 0)  # the resource that fills nodes at this rate
+        sets = max(min(sets - gap, placed // search.size), 0)  # sets of the placed pods
         gap *= 2
     while most - sets > sets // _PRECISION:
         middle = (sets + most + 1) // 2

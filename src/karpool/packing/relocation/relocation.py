@@ -374,7 +374,7 @@ class Relocation:
         return None
 
     def _advance(self, asked: _Asked, position: int) -> None:
-        """Move the cursor to `position`, unless only this trial filled or removed a node before it."""
+        """Move the cursor to `position`, but not past nodes that only this trial filled or removed."""
         for step in self._log:
             if step.position < position and (step.asked is not None or self._had_room(asked, step.position)):
                 position = step.position

@@ -41,7 +41,7 @@ class EligibleNodes:
 
 
 class PlannedDomains(Protocol):
-    """Nodes that do not exist yet, as far as spread constraints of existing nodes need them."""
+    """The domains of planned nodes, as spread constraints on existing nodes see them."""
 
     def joined(self, group: "TopologyGroup") -> Int64s:
         """Return the settled domains of planned nodes that a spread includes; may repeat."""
