@@ -1,7 +1,7 @@
-"""Can so many replicas of a workload run here: now, after scaling up, or never, and why not.
+"""Answers whether replicas of a workload can run: now, after a scale-up, or never, and why not.
 
-The same plugins as the estimator's answer, asked twice: how many fit at most, and what
-it takes to hold those that are wanted. `karpool capacity` renders this value.
+The plugins are those of the estimator's answer, called twice: how many fit at most, and what it takes to hold
+the requested number. `karpool capacity` renders the result.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ class CapacityVerdict(StrEnum):
 
 
 class PlaceOutlook(StrEnum):
-    """What one place holds for the workload."""
+    """What one place means for the workload."""
 
     NOW = "now"
     AFTER_SCALE_UP = "after scale-up"
@@ -51,7 +51,7 @@ class PlaceOutlook(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlace:
-    """`replicas` of those wanted go there; `room` is how many could at most."""
+    """`replicas` of the requested ones go there; `room` is the maximum."""
 
     name: str
     outlook: PlaceOutlook
@@ -61,17 +61,17 @@ class CapacityPlace:
     instance_types: tuple[str, ...] = ()
     price_per_hour: float | None = None
     reasons: tuple[str, ...] = ()
-    list_price_per_hour: float | None = None  # where that is another: contracts, overlays
+    list_price_per_hour: float | None = None  # if it differs: contracts, overlays
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityReport:
     verdict: CapacityVerdict
     wanted: int
-    most: int  # replicas that fit at most; UNLIMITED stands for more than anybody counts
+    most: int  # maximum number of replicas; UNLIMITED: no known limit
     places: tuple[CapacityPlace, ...]
     refusals: tuple[Infeasible[FitReason], ...] = ()
-    limits: tuple[str, ...] = ()  # other limits that allow fewer than wanted
+    limits: tuple[str, ...] = ()  # other limits that allow fewer than requested
     remarks: tuple[str, ...] = ()
 
     @property
@@ -84,7 +84,7 @@ class CapacityReport:
 
     @property
     def price_per_hour(self) -> float | None:
-        """Of the new nodes; None when there are none, or one price is not known."""
+        """The price of the new nodes; None without new nodes, or if one price is unknown."""
         return _sum(place.price_per_hour for place in self.places if place.nodes)
 
     @property
@@ -93,14 +93,14 @@ class CapacityReport:
 
 
 def _sum(prices: Iterable[float | None]) -> float | None:
-    """None for none, and where one is not known."""
+    """None if empty, or if one price is unknown."""
     all_prices = list(prices)
     priced = [price for price in all_prices if price is not None]
     return sum(priced) if priced and len(priced) == len(all_prices) else None
 
 
 class CapacityAnalyzer:
-    """The plugins of one cluster. A question must show the `aspects`."""
+    """The plugins of one cluster. The snapshot of a question must include the `aspects`."""
 
     def __init__(self, providers: Sequence[CapacityProvider]) -> None:
         self._providers = tuple(providers)
@@ -114,14 +114,14 @@ class CapacityAnalyzer:
     def answer(
         self, question: EstimateQuestion, wanted: int, exclusive: Sequence[str] = ()
     ) -> CapacityReport:
-        """`exclusive` are volume claims that all the replicas share, and that one pod at a time may use."""
+        """`exclusive` are volume claims that all replicas share, and that only one pod at a time may use."""
         outcome = self._framework.run_trusted(question)
         at_once = 1 if exclusive else UNLIMITED
         plans = self._plans(question, min(wanted, at_once))
         planned = _by_name(part for plan in plans for part in plan.parts)
         existing = min(question.existing, at_once)
         refusals = explanation(question, outcome).refusals
-        # Where nobody says how many devices are left, or will come with a node, that is no "no".
+        # An unknown number of devices, now or on a new node, does not mean that there are none.
         claims = any(shape.resource_claims for shape in question.shapes)
         dra = question.room.dra
         unknown = claims and (
@@ -147,7 +147,7 @@ class CapacityAnalyzer:
         limits = tuple(_limits(outcome, wanted))
         if wanted > at_once:
             limits += (f"{', '.join(exclusive)} may be used by one pod at a time, not by {wanted}",)
-        # What nobody can tell is no "none": what is there fits whatever could come.
+        # Unknown is not "none": the existing part fits, whatever could be launched.
         is_untold = unknown or outcome.code is EstimateCode.UNKNOWN
         fits = held >= wanted and not limits
         verdict = (
@@ -166,7 +166,7 @@ class CapacityAnalyzer:
         return CapacityReport(verdict, wanted, most, tuple(places), refusals, limits, remarks)
 
     def _plans(self, question: EstimateQuestion, wanted: int) -> list[Estimate]:
-        """Providers take turns: what one serves is not asked of the next."""
+        """Ask providers in turn: what one serves is not requested from the next."""
         plans: list[Estimate] = []
         left = wanted
         for provider in self._providers:
@@ -187,7 +187,7 @@ def _planned(provider: CapacityProvider, question: EstimateQuestion, wanted: int
 
 
 def _planned_sets(provider: CapacityProvider, question: EstimateQuestion, wanted: int) -> Estimate:
-    """Sets beyond those on nodes that exist; which machines they would share is not told."""
+    """Sets beyond those on existing nodes; which machines they would share is not reported."""
     if not isinstance(provider, ProvidesSets):
         return no_opinion(f"{provider.name} does not count component sets")
     estimate = provider.estimate_components(question)
@@ -242,5 +242,5 @@ def _limits(outcome: MergedEstimate, wanted: int) -> Iterable[str]:
 
 
 def _may_pass(refusals: Iterable[Infeasible[FitReason]]) -> bool:
-    """Whether pods that are in the way could go."""
+    """Whether a pod that is in the way could go."""
     return any(refusal.resolvable for refusal in refusals)

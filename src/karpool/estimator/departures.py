@@ -1,9 +1,9 @@
-"""Who would have to go so that a pod which waits fits on a node that exists. Nothing is evicted.
+"""Finds the pods that would have to go so that a pending pod fits on an existing node. Nothing is evicted.
 
-Pods of lower priority may go, and pods whose owner brings them back, unless they ask to be left alone; those
-of daemons and of the node itself may not. On each node the fewest are looked for that disruption budgets let
-go at once, by trying sets of growing size within a bound; what the bound cut off is said. Where budgets leave
-no such set, the fewest regardless of them are named, with the budget that is in the way.
+Pods of lower priority may go, and pods that an owner recreates, unless they are protected; daemon and static
+pods may not. On each node the search looks for the fewest pods that disruption budgets allow to go at once,
+by trying sets of growing size within a limit; the result says if the limit was reached. If budgets allow no
+such set, it names the fewest regardless of them, with the budget in the way.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +28,9 @@ from karpool.model.kubernetes.pod_shape import PodShape
 from karpool.packing.counting.count import fits
 from karpool.packing.feasibility import admitted
 
-# Looks at the cluster: each takes milliseconds, and somebody waits at a terminal.
+# Maximum number of simulations: each takes milliseconds, and a person waits for the result.
 TRIES_MAX = 300
-# Nodes on which the fewest are looked for; one is named, and a better one further on changes little.
+# Maximum number of nodes that are searched; one is named, and a better one changes little.
 NODES_MAX = 20
 
 LOWER_PRIORITY = "has a lower priority"
@@ -41,14 +41,16 @@ BROUGHT_BACK = "is brought back by its owner"
 class DepartingPod:
     pod: str
     priority: int
-    why: str  # it may go
+    why: str  # why it may go
 
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """The pods of one node without which the pod fits there; none where no such node was found.
-    `is_cut`: not every set was tried, so that fewer, or some elsewhere, may do.
-    `forbidden_by`: why disruption budgets do not let them go at once; empty where they do."""
+    """The pods of one node without which the pod fits there; empty if no such node was found.
+
+    `is_cut`: not every set was tried, so that fewer pods, or other nodes, may do. `forbidden_by`: why
+    disruption budgets do not allow them to go at once; empty if they do.
+    """
 
     node: str = ""
     pods: tuple[DepartingPod, ...] = ()
@@ -57,14 +59,14 @@ class Departures:
 
 
 class _Search:
-    """For sets of pods that the budgets let go at once."""
+    """Searches sets of pods that the budgets allow to go at once."""
 
     def __init__(self, cluster: Cluster, shape: PodShape, now: float, budgets: Sequence[CompiledPdb]) -> None:
         self._cluster, self._shape, self._now, self._budgets = cluster, shape, now, budgets
         self.tries_left = TRIES_MAX
 
     def nodes(self, pods: Sequence[Pod]) -> set[str]:
-        """Nodes that take it without these pods."""
+        """The nodes that fit the pod without these pods."""
         self.tries_left -= 1
         with departed(self._cluster, pods, self._now) as snapshot:
             room = snapshot.room
@@ -74,25 +76,28 @@ class _Search:
         return over_budget(pods, self._budgets) is None
 
     def fewest(self, node: str, pods: Sequence[Pod], most: int) -> tuple[Sequence[Pod], bool]:
-        """At most so many, the least important first, none where no such set does; and whether every smaller
-        set was tried. All of `pods` together do."""
+        """The smallest set, at most `most` pods, least important first; and whether all smaller sets were
+        tried.
+
+        Empty if no set is enough. All of `pods` together must be enough.
+        """
         for size in range(1, min(len(pods), most) + 1):
             is_possible = False
             for chosen in self._sets(pods, size):
                 is_possible = True
-                if self.tries_left <= len(pods):  # enough is left for the way out
+                if self.tries_left <= len(pods):  # just enough tries left for the fallback
                     spared = self._spared(node, pods)
                     return spared if self.may_go(spared) else (), False
                 if size == len(pods) or node in self.nodes(chosen):
                     return chosen, True
-            if not is_possible:  # what budgets forbid of few they forbid of more
+            if not is_possible:  # budgets that forbid all small sets forbid larger ones
                 break
         return (), True
 
     def _sets(
         self, pods: Sequence[Pod], size: int, chosen: tuple[Pod, ...] = ()
     ) -> Iterator[tuple[Pod, ...]]:
-        """In the order of `combinations`, without those that begin with what may not go."""
+        """In the order of `combinations`, without prefixes that the budgets forbid."""
         if len(chosen) == size:
             yield chosen
             return
@@ -101,7 +106,7 @@ class _Search:
                 yield from self._sets(pods[place + 1 :], size, more)
 
     def _spared(self, node: str, pods: Sequence[Pod]) -> Sequence[Pod]:
-        """As kube-scheduler spares victims: the most important first, while the pod still fits."""
+        """Spare pods like kube-scheduler: the most important first, while the pending pod still fits."""
         going = list(pods)
         for pod in reversed(pods):
             rest = [other for other in going if other is not pod]
@@ -113,8 +118,9 @@ class _Search:
 def find_departures(
     cluster: Cluster, pods: Mapping[ObjectKey, Pod], shape: PodShape, priority: int, now: float
 ) -> Departures | None:
-    """`pods` are those of the cluster, `shape` and `priority` those of the pod, which is not among them.
-    None where it fits as things are, or where nobody can tell."""
+    """`pods` are those of the cluster, `shape` and `priority` those of the pod, which is not among them. None
+    if it already fits, or if that is unknown.
+    """
     snapshot = cluster.snapshot(now)
     room, budgets = snapshot.room, snapshot.budgets
     search = _Search(cluster, shape, now, budgets)
@@ -140,7 +146,7 @@ def find_departures(
 
 
 def _fewest_anywhere(search: _Search, candidates: Sequence[Pod]) -> tuple[Sequence[Pod], bool]:
-    """On the node where the fewest would have to go; and whether the bound cut something off."""
+    """The smallest set over all nodes; and whether the limit was reached."""
     by_node: dict[str, list[Pod]] = {}
     for pod in candidates:
         by_node.setdefault(pod.spec.node_name, []).append(pod)
@@ -152,7 +158,7 @@ def _fewest_anywhere(search: _Search, candidates: Sequence[Pod]) -> tuple[Sequen
         if search.tries_left <= len(on_node):
             return best, True
         if node not in search.nodes(on_node):
-            continue  # it fits there only once others elsewhere are gone, too
+            continue  # it fits there only if pods elsewhere go, too
         most = len(best) - 1 if best else len(on_node)
         chosen, is_whole = search.fewest(node, on_node, most)
         is_cut |= not is_whole
@@ -162,7 +168,7 @@ def _fewest_anywhere(search: _Search, candidates: Sequence[Pod]) -> tuple[Sequen
 
 
 def _why_it_may_go(pod: Pod, priority: int, now: float) -> str:
-    """Empty: it may not."""
+    """Empty if it may not."""
     if pod.is_terminal or pod.is_terminating or is_daemon(pod) or is_mirror(pod):
         return ""
     if (pod.spec.priority or 0) < priority:

@@ -1,4 +1,4 @@
-"""Pods that need a node before anybody else may have one, in the order in which Karpenter places them."""
+"""Pods that get new nodes before other requests, in the order in which Karpenter places them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from karpool.packing.tables.room import Room, snapshot_of
 from karpool.provisioning.placeholders.placeholder import REQUEST
 
 _Rules = tuple[Pairs, tuple[NodeTerm, ...] | None, frozenset[Toleration]]
-_PODS_OF_PLACEHOLDER = 110  # what a kubelet takes by default; amounts decide before that
+_PODS_OF_PLACEHOLDER = 110  # the kubelet's default; amounts are the limit before that
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class PendingDemand:
 
 
 def without_topology(shape: PodShape) -> PodShape:
-    """Without what depends on other pods."""
+    """The shape without constraints that depend on other pods."""
     if not (shape.has_topology or shape.preferred_affinity or shape.preferred_anti_affinity):
         return shape
     return replace(
@@ -42,7 +42,7 @@ def without_topology(shape: PodShape) -> PodShape:
 
 
 def demands(snapshot: Snapshot, leaving: Sequence[str] = (), now: float = 0.0) -> list[PendingDemand]:
-    """Pods that wait, and pods of nodes that are `leaving`, which have to go somewhere."""
+    """Pending pods, and pods of `leaving` nodes, which need another node."""
     room = snapshot.room
     pods: dict[PodShape, int] = {}
     since: dict[PodShape, float] = {}
@@ -66,10 +66,11 @@ def demands(snapshot: Snapshot, leaving: Sequence[str] = (), now: float = 0.0) -
 
 
 def served_by_expected(snapshot: Snapshot, now: float) -> set[ObjectKey]:
-    """Waiting pods whose room is on its way, and is not overdue: their node is launching, registering or
-    initialising; they are nominated for a node that others leave; or a smart pod asks for room of their kind.
+    """Pending pods whose capacity is on its way and not overdue.
 
-    Placeholders stand for others, and take nothing from them.
+    Their node is launching, registering or initialising; or they are nominated for a node that other pods
+    leave; or a smart pod requests capacity of their kind. Placeholders are not counted: they stand for other
+    pods.
     """
     room = snapshot.room
     nominated: set[ObjectKey] = set()
@@ -100,19 +101,19 @@ def served_by_expected(snapshot: Snapshot, now: float) -> set[ObjectKey]:
 def expected_room(
     snapshot: Snapshot, rows: Sequence[NodeRow], templates: DriverTemplates | None = None
 ) -> Room:
-    """Nodes that are coming, with the devices that drivers would publish there."""
+    """The nodes that are coming, with the devices that drivers would publish there."""
     return DriversToCome(snapshot.room, templates).room_of(rows, snapshot.catalogue.types)
 
 
 def _is_nominated(snapshot: Snapshot, pod: WaitingPod, now: float) -> bool:
-    """Whether room is being made for it on a node that is there: the grace of those who leave runs."""
+    """Whether the pod is nominated for an existing node, and the grace period of its victims is running."""
     if not pod.nominated_node or snapshot.room.find(pod.nominated_node) is None:
         return False
     return pod.since is None or now < pod.since + REGISTRATION_SECONDS
 
 
 class _Placeholders:
-    """Room that smart pods ask for and no claim stands for yet: for pods that may go wherever they may."""
+    """Capacity that smart pods request and no claim has yet, for pods with the same node constraints."""
 
     def __init__(self, placeholders: Sequence[tuple[PodShape, WaitingPod]], now: float) -> None:
         rows: dict[_Rules, list[NodeRow]] = {}
@@ -127,7 +128,7 @@ class _Placeholders:
 
     def holds(self, shape: PodShape) -> bool:
         if shape.host_ports or shape.volume_terms or shape.devices or shape.resource_claims:
-            return False  # what a placeholder does not ask for
+            return False  # placeholders do not request these
         one = PodGroup(PodShape(requests=shape.requests), 1)
         return any(
             bool(filling.place(one))

@@ -1,7 +1,8 @@
-"""Why one pod waits: what the scheduler said, what is against each node, what could come, what is coming.
+"""Explains why one pod is pending: the scheduler's message, the obstacle on each node, and possible and
+coming nodes.
 
-Everything is read off one moment of the cluster in which the pod itself is left out (`CapacityReport` about
-one more such pod), so that it does not wait for itself. Pure; commands and the dashboard render the value.
+Everything is derived from one snapshot without the pod itself (`CapacityReport` about one more such pod), so
+that the pod is not in its own way. Pure; commands and the dashboard render the value.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +40,7 @@ from karpool.packing.tables.room import Room, snapshot_of
 from karpool.wire.requests import ReplicasRequest
 
 DEFAULT_SCHEDULER = "default-scheduler"
-# Events are kept for an hour and repeat themselves; the newest of each speaker and reason tell the story.
+# Events are kept for an hour and repeat; the newest of each source and reason are enough.
 _REMARKS_MAX = 6
 
 
@@ -63,8 +64,9 @@ class PodVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Nodes that do not take the pod, for one reason, and what would have to change. A node that has
-    several reasons is counted under each: all of them would have to change."""
+    """Nodes that do not fit the pod for one reason, and what would have to change. A node with several
+    reasons is counted under each: all of them would have to change.
+    """
 
     nodes: int
     reason: str  # kube-scheduler's plugin
@@ -74,7 +76,7 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class PoolOffer:
-    """What one pool or node group would launch for the pod alone, or what is in the way."""
+    """What one pool or node group would launch for the pod alone, or the obstacle."""
 
     name: str
     outlook: PlaceOutlook
@@ -85,7 +87,7 @@ class PoolOffer:
 
 @dataclass(frozen=True, slots=True)
 class PodRemark:
-    """What somebody said about the pod: its condition, or an event."""
+    """A message about the pod: its condition, or an event."""
 
     said_by: str
     reason: str
@@ -96,7 +98,7 @@ class PodRemark:
 
 @dataclass(frozen=True, slots=True)
 class ComingNode:
-    """`expected_in_seconds`: by how long nodes of the pool took; None where none has come yet."""
+    """`expected_in_seconds`: by the start times of earlier nodes of the pool; None if there are none."""
 
     claim: str
     pool: str
@@ -119,7 +121,7 @@ class VolumeNote:
 
 @dataclass(frozen=True, slots=True)
 class QuotaNote:
-    """What is left of one quota for what the pod asks for."""
+    """The remaining quota for the pod's requests."""
 
     quota: str
     resource: str
@@ -142,16 +144,16 @@ class PodExplanation:
     remarks: tuple[PodRemark, ...]
     gates: tuple[str, ...]
     nodes: int  # that exist
-    open_nodes: int  # of them take it
+    open_nodes: int  # that fit the pod
     obstacles: tuple[Obstacle, ...]
     offers: tuple[PoolOffer, ...]
     coming: tuple[ComingNode, ...]
     others_waiting: int
     volumes: tuple[VolumeNote, ...]
-    resource_claims: tuple[str, ...]  # what is in the way of them
+    resource_claims: tuple[str, ...]  # problems of its claims
     quotas: tuple[QuotaNote, ...]
     report: CapacityReport
-    would_fit_without: Departures | None = None  # who would have to go; None: nobody looked, or it fits
+    would_fit_without: Departures | None = None  # pods in the way; None: not searched, or it fits
 
 
 def explain_pod(
@@ -165,7 +167,9 @@ def explain_pod(
     volumes: Sequence[PodVolume] = (),
     events: Iterable[KubeEvent] = (),
 ) -> PodExplanation:
-    """`snapshot` is without the pod, `report` about one such pod, `offers` those of each pool for it."""
+    """`snapshot` is without the pod, `report` is about one such pod, `offers` are those of each
+    pool for it.
+    """
     room = snapshot.room
     notes = tuple(map(_volume_note, volumes))
     coming = tuple(_coming(snapshot, shape, now))
@@ -210,7 +214,7 @@ def waiting_pod_explained(
     volumes: Sequence[PodVolume] = (),
     events: Iterable[KubeEvent] = (),
 ) -> PodExplanation:
-    """Ask what one more such pod would find, and explain it. `snapshot` is without the pod."""
+    """Compute the report for one more such pod, and explain it. `snapshot` is without the pod."""
     question = EstimateQuestion(ReplicasRequest("", needs), snapshot, topology=True)
     return explain_pod(
         pod,
@@ -225,7 +229,7 @@ def waiting_pod_explained(
 
 
 def offers_for(provider: KarpenterProvider, snapshot: Snapshot, shape: PodShape) -> dict[str, PoolCapacity]:
-    """By place: what each NodePool would launch for one such pod if it were asked first."""
+    """By place: what each NodePool would launch for one such pod if it were first."""
     new, alone = provider.moment(snapshot).new, without_topology(shape)
     offers: dict[str, PoolCapacity] = {}
     for pool in new.pools:
@@ -251,7 +255,7 @@ def _begin(pod: Pod, since: float | None) -> float | None:
 
 
 def _state_of(pod: Pod, gates: Sequence[str], volumes: Sequence[VolumeNote]) -> PodVerdict | None:
-    """What holds whatever nodes there are; None for a pod that waits for one."""
+    """The verdict that does not depend on nodes; None for a pod that needs one."""
     if pod.is_terminal:
         return PodVerdict.ENDED
     if pod.is_terminating:
@@ -307,7 +311,7 @@ def _remedy(refusal: Infeasible[FitReason]) -> str:
 
 
 def obstacles(room: Room, shape: PodShape) -> tuple[Obstacle, ...]:
-    """The largest group first. Nodes that are too small are told from nodes that are full."""
+    """Obstacles, the largest group first. Nodes that are too small are distinguished from full ones."""
     groups = [
         Obstacle(refusal.count, refusal.reason.value, refusal.detail, _remedy(refusal))
         for refusal in explain_nodes(room, shape, all_causes=True)
@@ -340,7 +344,7 @@ def _coming(snapshot: Snapshot, shape: PodShape, now: float) -> Iterable[ComingN
     own = without_topology(shape)
     filling = NodeFilling(snapshot_of([node.row for node in expected]), topology=False)
     for demand in demands(snapshot, snapshot.leaving, now):
-        if largest_first(demand.shape) <= largest_first(own):  # those that Karpenter places before it
+        if largest_first(demand.shape) <= largest_first(own):  # pods that Karpenter places before it
             filling.place(PodGroup(demand.shape, demand.pods))
     takes = fits(filling.snapshot(), own)
     started = start_seconds(snapshot)
@@ -370,7 +374,7 @@ def _coming(snapshot: Snapshot, shape: PodShape, now: float) -> Iterable[ComingN
 
 
 def start_seconds(snapshot: Snapshot) -> dict[str, list[float]]:
-    """By pool: how long its nodes took from claim to initialised, as far as they say."""
+    """By pool: how long its nodes took from claim to initialised, as far as it is known."""
     times: dict[str, list[float]] = {}
     for claim in snapshot.claims:
         if claim.created is not None and claim.initialized_at and claim.initialized_at >= claim.created:
@@ -425,7 +429,7 @@ def quota_notes(
 
 
 def _remarks(pod: Pod, said: str, events: Iterable[KubeEvent]) -> Iterable[PodRemark]:
-    """The condition first, which is what kubectl describe shows last; then the newest events."""
+    """The condition first, which kubectl describe shows last; then the newest events."""
     if said and not pod.spec.node_name:
         yield PodRemark(pod.spec.scheduler_name or DEFAULT_SCHEDULER, "Unschedulable", said)
     newest: dict[tuple[str, str], KubeEvent] = {}

@@ -1,4 +1,4 @@
-"""What to do about a pod that waits, in one sentence that a tired person understands. Pure."""
+"""Says in one simple sentence what to do about a pending pod. Pure."""
 
 from collections.abc import Iterator
 from math import inf
@@ -8,7 +8,7 @@ from karpool.model import durations
 
 
 def next_step(pod: PodExplanation) -> Iterator[str]:
-    """Texts come from clusters: whoever shows them must not obey them."""
+    """The texts come from clusters and are untrusted: escape them before they are shown."""
     match pod.verdict:
         case PodVerdict.GATED:
             yield f"it is scheduled after these gates are removed: {', '.join(pod.gates)}"
@@ -19,7 +19,7 @@ def next_step(pod: PodExplanation) -> Iterator[str]:
             yield f"{taking} would take it now; if it stays pending, check its scheduler"
         case PodVerdict.NODE_COMES:
             taking_it = [node for node in pod.coming if node.takes_pod]
-            if not taking_it:  # cluster-autoscaler says how many come, and not which
+            if not taking_it:  # cluster-autoscaler reports how many come, not which
                 yield "its node group is scaling up, and the new nodes will take it"
                 return
             node = min(taking_it, key=lambda node: node.expected_in_seconds or inf)
@@ -38,7 +38,7 @@ def next_step(pod: PodExplanation) -> Iterator[str]:
 
 
 def arrival(node: ComingNode) -> str:
-    """When it is expected, and how that is known."""
+    """The expected time of arrival, and how it is known."""
     if node.is_overdue:
         return "overdue"
     if node.expected_in_seconds is None:

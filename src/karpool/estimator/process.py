@@ -1,8 +1,7 @@
-"""The estimator as the manager runs it: one gRPC server over many clusters, without a lease.
+"""The estimator as the manager runs it: one gRPC server for many clusters, without a lease.
 
-Probes answer first, then gRPC, then the clusters are watched: a probe finds /healthz while a large
-cluster is still being counted, and a caller finds a server that says UNAVAILABLE. Whatever cannot work
-ends the process before it answers anything.
+Probes start first, then gRPC, then the watches: /healthz answers while a large cluster is still being listed,
+and callers get UNAVAILABLE until then. A configuration error ends the process before it answers anything.
 """
 
 import asyncio
@@ -41,18 +40,18 @@ from karpool.wire.server_tls import TlsFiles
 log = structlog.get_logger(__name__)
 
 COMPONENT = "karpool-estimator"
-_LOOK_SECONDS = 15.0  # until a cluster is counted, and until people may have changed something
+_LOOK_SECONDS = 15.0  # interval of checks, for synced clusters and for configuration changes
 _SAY_AGAIN_SECONDS = 3600.0
-# Large requests are read in a thread of their own; so long may it keep the one that answers waiting. A plain
+# Large requests are parsed in their own thread, which may delay the answering thread for this long. A plain
 # question takes 0.6 ms.
 SWITCH_SECONDS = 0.0005
 _FILE_ENDINGS = ("-kubeconfig", ".kubeconfig", ".yaml", ".yml", ".conf")
 
 
 class FleetEstimator:
-    """The estimators of all clusters, and the server in front of them.
+    """The estimators of all clusters, and their server.
 
-    Without `serves` nobody listens: `service` is called.
+    Without `serves` there is no port: callers use `service`.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class FleetEstimator:
             log.warning("cluster summaries will not show future nodes", reason="--autoscaler-model=limits")
         self._metrics = metrics = EstimatorMetrics(environment.registry, plugin_names(options))
         self._gauges = FailureGauges(environment.registry)
-        # What clusters use of a contract is known here for all of them.
+        # One process sees the use of a contract by all of its clusters.
         self._contract = shared_contract(Path(options.contract)) if options.contract else None
         follows = bool(options.karmada_kubeconfig)
         self.members: dict[str, MemberEstimator] = {
@@ -130,7 +129,7 @@ class FleetEstimator:
         log.info("stopping")
 
     async def _tell_remarks(self, stop: Stop) -> None:
-        """Why answers are less exact than they could be: when that begins, and every hour."""
+        """Log why answers are less exact than possible: at the start, and every hour."""
         said: dict[str, float] = {}  # and when
         while not await stop.sleep(_LOOK_SECONDS):
             now = self._environment.clock.monotonic()
@@ -146,7 +145,7 @@ class FleetEstimator:
 
     @asynccontextmanager
     async def _serving(self, name: str, client: Client) -> AsyncIterator[None]:
-        """A cluster that joined: answered for at once with "cannot tell", and counted as soon as it is."""
+        """Serve a new cluster: unknown at first, and counted once it is synced."""
         member = build_member(
             name, client, self._options, self._metrics, client.clock, contract=self._contract
         )
@@ -196,7 +195,7 @@ ESTIMATOR = Controller[EstimatorOptions](
 
 
 def configs(options: EstimatorOptions) -> list[ClusterConfig]:
-    """Where each cluster is, and its name. Raises ConfigError."""
+    """The API server and name of each cluster. Raises ConfigError."""
     path = Path(options.connection.kubeconfig) if options.connection.kubeconfig else None
     if options.karmada_kubeconfig:
         return [kubeconfig.load(Path(options.karmada_kubeconfig), cluster="karmada")]
@@ -218,7 +217,7 @@ def configs(options: EstimatorOptions) -> list[ClusterConfig]:
 
 
 def _files(options: EstimatorOptions) -> dict[str, ClusterConfig]:
-    """Members that have a file or a context of their own. Raises ConfigError."""
+    """Members with their own file or context. Raises ConfigError."""
     if not options.connection.kubeconfig:
         return {}
     path = Path(options.connection.kubeconfig)
@@ -239,7 +238,7 @@ def member_client(config: ClusterConfig, *, options: EstimatorOptions, clock: Cl
 
 
 def _of_folder(path: Path) -> list[ClusterConfig]:
-    # Mounted secrets hold their files a second time under names with two dots.
+    # Mounted secrets have their files a second time under names with two dots.
     files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
     return [kubeconfig.load(file, cluster=_cluster_of(file)) for file in files]
 
@@ -253,7 +252,7 @@ def _cluster_of(path: Path) -> str:
 
 @asynccontextmanager
 async def _announcing(member: MemberEstimator, client: Client, gauges: FailureGauges) -> AsyncIterator[None]:
-    """Report what fails to metrics and as events for the length of the context."""
+    """Report failures as metrics and events within the context."""
     providers = reporting(member.framework.plugins)
     gauges.follow(member.name, providers)
     if not providers:
@@ -271,7 +270,7 @@ async def _announcing(member: MemberEstimator, client: Client, gauges: FailureGa
 
 
 def tls_files(grpc: GrpcServerOptions) -> TlsFiles | None:
-    """None is plaintext: without both a certificate and its key the other TLS flags mean nothing."""
+    """None is plaintext: without a certificate and its key the other TLS flags have no effect."""
     certificate, key = grpc.cert_file, grpc.key_file
     if not certificate or not key:
         if certificate or key or grpc.client_ca_file:

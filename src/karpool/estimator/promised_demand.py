@@ -1,7 +1,7 @@
-"""Promised replicas that are there as pods and wait for a node.
+"""Counts promised replicas that exist as pending pods.
 
-Whoever could launch nodes serves pods that wait before anybody else, so these replicas are taken care of
-there; deducted as a promise as well, each of them would cost two.
+Providers serve pending pods before other requests, so these replicas are already counted there; deducted as a
+promise as well, each of them would count twice.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ FindWanting = Callable[[str, str, str, str], Counter[Requests]]  # namespace, AP
 
 
 def wanting(find: FindWanting, assumed: AssumedWorkload) -> tuple[int, ...]:
-    """Of each component: replicas that wait for a node, no more than are `assumed`. Empty: not known."""
+    """By component: pending replicas, at most those `assumed`. Empty: unknown."""
     workload = assumed.workload
     if workload is None:
         return ()
@@ -26,7 +26,7 @@ def wanting(find: FindWanting, assumed: AssumedWorkload) -> tuple[int, ...]:
         alike = min(component.replicas, pods[component.shape.requests])
         pods[component.shape.requests] -= alike
         counts.append(alike)
-    # A pod may ask for more than its template: admission adds sidecars and defaults.
+    # A pod may request more than its template: admission adds sidecars and defaults.
     rest = pods.total()
     for index, component in enumerate(assumed.components):
         more = min(component.replicas - counts[index], rest)

@@ -1,9 +1,8 @@
-"""One request, put to one moment of one cluster.
+"""One request about one snapshot of one cluster.
 
-What several plugins need is worked out once, here, when the first asks: the room
-that is left after assumed workloads, what of those found no place, and what the
-nodes that exist could take. Everything is a function of the snapshot and the
-request; nothing here waits or changes.
+Values that several plugins need are computed once, on first use: the free capacity after assumed workloads,
+the assumed pods without a place, and what existing nodes could take. Everything is a function of the snapshot
+and the request; nothing here waits or changes.
 """
 
 from collections.abc import Sequence
@@ -30,12 +29,12 @@ def group_of(component: Component) -> Group:
 
 @dataclass(frozen=True)
 class EstimateQuestion:
-    """`assumed` is what is to be deducted: nothing, unless overcommit protection is on.
+    """`assumed` is what to deduct: nothing, unless overcommit protection is on.
 
-    `arrived` says what of each was on a node, and is not deducted any more.
+    `arrived` says how many of each are on nodes, and are no longer deducted.
 
-    `topology` asks for spread constraints and pod affinity to be honoured. Karmada's requests do
-    not carry any, and its answers ignore those of other pods.
+    `topology` asks for spread constraints and pod affinity to be honoured. Karmada's requests do not carry
+    any, and its answers ignore those of other pods.
     """
 
     request: EstimateRequest
@@ -43,7 +42,7 @@ class EstimateQuestion:
     assumed: Sequence[AssumedWorkload] = ()
     topology: bool = False
     arrived: Sequence[ArrivedReplicas] = ()
-    wanting: Sequence[tuple[int, ...]] = ()  # of each component assumed: replicas that wait for a node
+    wanting: Sequence[tuple[int, ...]] = ()  # per assumed component: pending replicas
 
     @property
     def for_sets(self) -> bool:
@@ -51,7 +50,7 @@ class EstimateQuestion:
 
     @property
     def shapes(self) -> list[PodShape]:
-        """What is asked about; of components those that have replicas."""
+        """The requested shapes; of components those that have replicas."""
         if isinstance(self.request, ComponentSetsRequest):
             components = self.request.components
             return list(dict.fromkeys(component.shape for component in components if component.replicas))
@@ -66,9 +65,10 @@ class EstimateQuestion:
 
     @cached_property
     def promised(self) -> dict[PodShape, int]:
-        """What is assumed, has no existing node, and is not among the pods that wait: it takes nodes to
-        come after these. Equal shapes are equal, whosever they are."""
-        totals: dict[int, tuple[PodShape, int]] = {}  # by identity: to look shapes up by value takes long
+        """Assumed replicas without an existing node that are not pending pods: they take future nodes after
+        these. Equal shapes are merged.
+        """
+        totals: dict[int, tuple[PodShape, int]] = {}  # by identity: a lookup by value is slow
         for groups in self.deduction.left:
             for group in groups:
                 _, replicas = totals.get(id(group.shape), (group.shape, 0))
@@ -90,25 +90,28 @@ class EstimateQuestion:
 
     @cached_property
     def existing_sets(self) -> FirstFitResult:
-        """The sets that the nodes that exist take; none of a request for replicas."""
+        """The sets that existing nodes take; none for a request for replicas."""
         components = self.request.components if isinstance(self.request, ComponentSetsRequest) else ()
         return first_fit(self.room, map(group_of, components), topology=self.topology)
 
     @cached_property
     def existing_replicas(self) -> FitCount:
-        """Where the nodes that exist take replicas; a request for sets has none of them."""
+        """Where existing nodes take replicas; none for a request for sets."""
         shape = PodShape() if isinstance(self.request, ComponentSetsRequest) else self.request.shape
         return count(self.room, shape, topology=self.topology)
 
     @cached_property
     def existing(self) -> int:
-        """How many replicas, or sets, the nodes that exist take; exact, however many."""
+        """How many replicas, or sets, existing nodes take; exact, however many."""
         return self.existing_sets.sets if self.for_sets else self.existing_replicas.total
 
     @cached_property
     def displaced_buffers(self) -> dict[PodShape, int]:
-        """Pods of CapacityBuffers that existing nodes do not hold beside what they could take: whoever comes
-        has a buffer's room on nodes that are there, and the autoscaler brings new nodes for the buffer."""
+        """Pods of CapacityBuffers that existing nodes cannot hold besides what they could take.
+
+        A new pod may take the capacity of a buffer on existing nodes, and the autoscaler launches new nodes
+        for the buffer.
+        """
         snapshot = self.snapshot
         if not snapshot.facts.aspects & Aspect.BUFFERS or not snapshot.buffers.shapes:
             return {}
@@ -123,7 +126,7 @@ class EstimateQuestion:
         return {shape: replicas for shape, replicas in left.items() if replicas}
 
     def _filled_room(self) -> Room:
-        """Existing nodes with all that they could take in place."""
+        """Existing nodes, filled with all that they could take."""
         if isinstance(self.request, ComponentSetsRequest):
             return self.existing_sets.after
         per_node = enumerate(self.existing_replicas.per_node.tolist())

@@ -1,1 +1,1 @@
-"""Sources that add room and limits that cap it. Start with `interface`, then `framework`."""
+"""Sources that add capacity and limits that cap it. Start with `interface`, then `framework`."""

@@ -1,14 +1,12 @@
-"""Put a question to every plugin, and survive whatever they do.
+"""Runs every plugin on a question, and isolates their failures.
 
-Our own plugins are called directly: they are arithmetic. Others are called with a
-deadline, elsewhere. A plugin that raises, hangs, or returns something else than an
-estimate has the code Unknown. Only `Invalid`, from one of ours, is about the request
-itself, and becomes an Error.
+Our own plugins are called directly: they only compute. Others are called in another thread with a deadline. A
+plugin that raises, hangs, or returns something else than an estimate has the code Unknown. Only `Invalid`,
+from one of ours, concerns the request itself, and becomes an Error.
 
-A call with a deadline runs in a thread of its own, which cannot be stopped but can be
-abandoned: at the deadline the caller goes on. Calls that were abandoned hold a place
-until they come back; when all places are held so, further calls fail at once. Threads
-are daemons, so that a stuck one does not keep the process from ending.
+A call with a deadline runs in its own thread, which cannot be stopped but can be abandoned: at the deadline
+the caller continues. Abandoned calls hold a slot until they return; if all slots are held so, further calls
+fail at once. The threads are daemons, so that a stuck one does not block the end of the process.
 """
 
 import asyncio
@@ -62,7 +60,7 @@ class Framework:
         observe: Observe = _unobserved,
     ) -> None:
         self.plugins = (*trusted, *others)
-        # Looked up once: asking a plugin what it can do takes as long as asking it.
+        # Looked up once: inspecting a plugin takes as long as calling it.
         self._trusted = {point: list(_asked(trusted, point)) for point in ExtensionPoint}
         self._others = {point: list(_asked(others, point)) for point in ExtensionPoint}
         self._guards: dict[str, DeadlineCaller[EstimateQuestion, Any]] = {
@@ -85,7 +83,7 @@ class Framework:
         return merge_results(verdicts, point)
 
     def run_trusted(self, question: EstimateQuestion) -> MergedEstimate:
-        """The same without plugins of others, for those who cannot wait."""
+        """The same without third-party plugins, for callers that cannot wait."""
         if not question.snapshot.room.n and not self._looks_beyond_nodes:
             return NO_NODES
         point = ExtensionPoint.COMPONENTS if question.for_sets else ExtensionPoint.REPLICAS
@@ -123,7 +121,7 @@ class Framework:
 _Function = Callable[[EstimateQuestion], Estimate]
 
 
-_Asked = tuple[str, PluginRole, _Function]  # name, role, and what to call
+_Asked = tuple[str, PluginRole, _Function]  # name, role, and function to call
 
 
 def _asked(plugins: Iterable[EstimatorPlugin], point: ExtensionPoint) -> Iterator[_Asked]:
@@ -197,7 +195,7 @@ class DeadlineCaller(Generic[A, R]):
 
     def _came_back(self, result: "asyncio.Future[R]") -> None:
         self.abandoned -= 1
-        result.exception()  # nobody waits for it any more
+        result.exception()  # no caller waits for it
 
 
 class _Call(Generic[A, R]):
@@ -211,7 +209,7 @@ class _Call(Generic[A, R]):
             outcome = self._function(self._argument)
         except BaseException as error:
             outcome = error
-        with suppress(RuntimeError):  # the loop is gone: so is everybody who cared
+        with suppress(RuntimeError):  # the loop is closed, and with it every caller
             loop.call_soon_threadsafe(self._finish, outcome, over)
 
     def _finish(self, outcome: R | BaseException, over: Callable[[], None]) -> None:

@@ -1,14 +1,13 @@
-"""What a plugin is, and how the answers of several become one.
+"""The interface of plugins, and how their answers are merged.
 
-A source adds room; a limit caps it. The answer is the smaller of the sum of all
-sources and every limit. Sources say what their number is made of, part by part, and
-a part that two of them name is added once: enabling both the node and the
-autoscaler plugin can never count a node twice. With limits alone this is Karmada's
-rule, the minimum of all plugins.
+A source adds capacity; a limit caps it. The answer is the minimum of the sum of all sources and every limit.
+Sources list the parts of their number, and a part that two of them name is added once: the node plugin and
+the autoscaler plugin together never count a node twice. With limits alone this is Karmada's rule, the minimum
+of all plugins.
 
-Codes are Karmada's, and one of ours: Unknown, for a plugin that failed in a way
-that says nothing about the request. The server turns it into -1, which callers
-read as "no answer from this cluster" without losing those of the others.
+Codes are Karmada's, and one of ours: Unknown, for a plugin that failed in a way that says nothing about the
+request. The server returns it as -1, which callers read as "no answer from this cluster" without losing those
+of the others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +20,7 @@ from karpool.estimator.question import EstimateQuestion
 from karpool.kube.watched import WatchedKind as Watched
 from karpool.wire.requests import RoomParts
 
-UNLIMITED = 2**31 - 1  # "no constraint that I know of"
+UNLIMITED = 2**31 - 1  # no known constraint
 CANNOT_TELL = -1
 EXISTING_NODES = "existing nodes"
 
@@ -43,7 +42,7 @@ _OPINIONS = (EstimateCode.SUCCESS, EstimateCode.UNSCHEDULABLE)
 
 
 class ExtensionPoint(StrEnum):
-    """The two questions a plugin may answer, under the names that metrics use."""
+    """The two questions that a plugin may answer, under their names in metrics."""
 
     REPLICAS = "estimate_replicas"
     COMPONENTS = "estimate_components"
@@ -51,17 +50,17 @@ class ExtensionPoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CapacityPart:
-    """Room of one kind: that of existing nodes, or what one pool could still launch."""
+    """Capacity of one kind: that of existing nodes, or what one pool could still launch."""
 
     name: str  # EXISTING_NODES, or provider/pool
     amount: int
-    nodes: int = 0  # that would have to be launched
+    nodes: int = 0  # that would be launched
     instance_types: tuple[str, ...] = ()
     price_per_hour: float | None = None
-    list_price_per_hour: float | None = None  # where that is another: contracts, overlays
+    list_price_per_hour: float | None = None  # if it differs: contracts, overlays
     reasons: tuple[str, ...] = ()
-    may_pass: bool = False  # what is in the way may go by itself: a limit, stock, a failure
-    is_unlimited: bool = False  # the pool has no limits: the number is only as large as we count
+    may_pass: bool = False  # the obstacle may pass by itself: a limit, stock, a failure
+    is_unlimited: bool = False  # the pool has no limits: the number is our own maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,8 @@ def no_opinion(*reasons: str) -> Estimate:
 class EstimatorPlugin(Protocol):
     """A plugin has a name, and one or both of `estimate` and `estimate_components`.
 
-    It may also have `role` (without one it is a limit), `aspects`, what it needs to know of the cluster
-    (`question.snapshot` then shows it), and `watches`, further kinds that it keeps itself.
+    It may also have `role` (by default it is a limit), `aspects`, the parts of the cluster that it needs in
+    `question.snapshot`, and `watches`, further kinds that it keeps itself.
     """
 
     @property
@@ -113,7 +112,7 @@ def watches_of(plugin: Any) -> Sequence[Watched[Any]]:
 
 
 def answers_without_nodes(plugin: EstimatorPlugin) -> bool:
-    """Whether a source sees more than the nodes that exist."""
+    """Whether a source counts more than existing nodes."""
     return role_of(plugin) is PluginRole.SOURCE and bool(getattr(plugin, "sees_new_nodes", False))
 
 
@@ -126,7 +125,7 @@ class PluginResult:
 
 @dataclass(frozen=True, slots=True)
 class MergedEstimate:
-    """The merged answer, and what it was merged from."""
+    """The merged answer and its inputs."""
 
     value: int
     code: EstimateCode
@@ -146,7 +145,7 @@ class MergedEstimate:
 
     @property
     def room_parts(self) -> RoomParts:
-        """What of the answer is there now, and what the rest costs."""
+        """The existing part of the answer, and the price of the rest."""
         existing = sum(part.amount for part in self.parts if part.name == EXISTING_NODES)
         bought = [part for part in self.parts if part.nodes and part.amount]
         prices = [part.price_per_hour for part in bought if part.price_per_hour is not None]
@@ -158,7 +157,7 @@ class MergedEstimate:
         )
 
 
-# Without nodes, and without a source that looks beyond them, there is nothing to ask.
+# Without nodes, and without a source that counts more than them, there is nothing to ask.
 NO_NODES = MergedEstimate(0, EstimateCode.SUCCESS, ("the cluster has no nodes",))
 
 
@@ -182,7 +181,7 @@ def merge_results(
 
 
 def added_once(verdicts: Iterable[PluginResult]) -> tuple[CapacityPart, ...]:
-    """The parts of all sources, also of one that cannot tell; of two with one name the smaller."""
+    """The parts of all sources, including Unknown ones; of two with the same name the smaller."""
     parts: dict[str, CapacityPart] = {}
     for verdict in verdicts:
         estimate = verdict.estimate
@@ -195,7 +194,7 @@ def added_once(verdicts: Iterable[PluginResult]) -> tuple[CapacityPart, ...]:
 
 
 def _code_of_sources(sources: Sequence[Estimate]) -> EstimateCode:
-    """Sources together are Unschedulable only when none of them has anything."""
+    """The sources together are Unschedulable only if none of them has capacity."""
     codes = [source.code for source in sources]
     for worst in (EstimateCode.ERROR, EstimateCode.UNKNOWN):
         if worst in codes:

@@ -1,9 +1,8 @@
-"""NodeAutoscalerEstimator: the nodes that exist, and those an autoscaler could still create.
+"""NodeAutoscalerEstimator: existing nodes, and those an autoscaler could still create.
 
-What could be created comes from capacity providers, one per autoscaler. A provider
-that is not there (no CRDs, no ConfigMap) has no opinion and adds nothing. With
-NodeResourceEstimator next to it the nodes that exist are still counted once: both
-name them as the same part.
+Capacity providers, one per autoscaler, say what could be created. A provider that is not installed (no CRDs,
+no ConfigMap) has no opinion and adds nothing. Together with NodeResourceEstimator existing nodes are still
+counted once: both name them as the same part.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,12 +31,12 @@ NAME = "NodeAutoscalerEstimator"
 
 
 class CapacityProvider(Protocol):
-    """Says what one autoscaler could add to the nodes that exist.
+    """Says what one autoscaler could add to existing nodes.
 
-    `estimate` answers for replicas, `estimate_components` (if there is one) for sets. Its parts are
-    named `provider/pool`. `question.promised` are assumed replicas that found no existing node and do not
-    wait as pods: after those that do, they take potential nodes first. May have `aspects` and `watches`,
-    like a plugin.
+    `estimate` answers for replicas, `estimate_components` (if it exists) for sets. Its parts are named
+    `provider/pool`. `question.promised` are assumed replicas without an existing node that are not pending
+    pods: after the pending pods they take potential nodes first. May have `aspects` and `watches`, like a
+    plugin.
     """
 
     @property
@@ -53,7 +52,7 @@ class ProvidesSets(Protocol):
 
 @runtime_checkable
 class HasCeiling(Protocol):
-    """A source or a provider that sees nodes to come, and says how much they hold at the very most."""
+    """A source or provider of future nodes that gives an upper bound on their capacity."""
 
     def ceiling(self, snapshot: Snapshot, /) -> Resources: ...
 
@@ -91,7 +90,7 @@ class NodeAutoscalerEstimator:
         return total
 
     def ceiling(self, snapshot: Snapshot) -> Resources:
-        """What the providers could add of every resource; one that cannot say adds nothing."""
+        """The upper bound of what providers could add of every resource; one that cannot say adds nothing."""
         ceilings = [provider.ceiling for provider in self.providers if isinstance(provider, HasCeiling)]
         return total(ceiling(snapshot) for ceiling in ceilings)
 

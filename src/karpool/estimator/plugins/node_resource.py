@@ -1,7 +1,7 @@
-"""NodeResourceEstimator: what the nodes that exist still have room for.
+"""NodeResourceEstimator: the free capacity of existing nodes.
 
-Replicas: the sum, over the nodes that pass the filters, of what each could take.
-Component sets: complete sets, first fit. Assumed workloads are in place before either.
+Replicas: the sum, over the nodes that pass the filters, of what each could take. Component sets: complete
+sets, first fit. Assumed workloads are placed before either.
 """
 
 from dataclasses import dataclass

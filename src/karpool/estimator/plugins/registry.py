@@ -1,8 +1,8 @@
-"""Which plugins there are, and which of them run.
+"""The registry of plugins, and the selection of those that run.
 
-Ours are listed here; others come from installed packages through the entry point
-group `karpool.estimator.plugins`, and are only loaded when they are enabled. A name
-that nobody knows is refused: an estimator without plugins promises everything.
+Our plugins are listed here; others come from installed packages through the entry point group
+`karpool.estimator.plugins`, and are only loaded if they are enabled. An unknown name is refused: an estimator
+without plugins promises everything.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -38,17 +38,17 @@ PACKING = "packing"
 
 @dataclass(frozen=True)
 class PluginSettings:
-    """What a plugin is made with, one per cluster."""
+    """The inputs of a plugin's constructor, one per cluster."""
 
     cluster: str = ""
     gates: Gates = field(default_factory=estimator_gates)
     clock: Clock = field(default_factory=RealClock)
     providers: Sequence[str] = ()
     autoscaler_model: str = PACKING
-    catalogue: Path | None = None  # a file, instead of the shipped one
+    catalogue: Path | None = None  # a file instead of the shipped catalogue
     contract: ContractedPrices | None = None
-    device_shapes: DeviceShapes | None = None  # what drivers publish on new nodes, where a file says it
-    region: str = ""  # whose catalogue is used where the cluster's objects do not say
+    device_shapes: DeviceShapes | None = None  # what drivers publish on new nodes, if a file says it
+    region: str = ""  # of the catalogue, if the cluster's objects do not say it
     potential_nodes_max: int = karpenter.NODES_MAX  # per pool or node group
     quota_scopes: Matching = "any"
     failure_threshold_seconds: float = karpenter_limits.FAILURE_THRESHOLD_SECONDS
@@ -56,12 +56,12 @@ class PluginSettings:
 
     @cached_property
     def pool_failures(self) -> LaunchFailures:
-        """Of Karpenter's pools: the cluster observes them, a provider asks for them."""
+        """Failures of Karpenter's pools: the cluster records them, a provider reads them."""
         return self._failures()
 
     @cached_property
     def group_failures(self) -> LaunchFailures:
-        """Of cluster-autoscaler's node groups."""
+        """Failures of cluster-autoscaler's node groups."""
         return self._failures()
 
     def _failures(self) -> LaunchFailures:
@@ -70,14 +70,15 @@ class PluginSettings:
         )
 
     def _market(self) -> Market:
-        """One --region stands for all clusters of a fleet; what a cluster says of itself is better."""
+        """One --region applies to all clusters; a region in the cluster's objects takes precedence."""
         if self.catalogue is not None:
             return market_of(self.catalogue, self.region, self.contract)
         return market_of(None, contract=self.contract, fallback_region=self.region)
 
     def cluster_of(self, plugins: Iterable[EstimatorPlugin], aspects: Aspect = NO_ASPECTS) -> Cluster:
-        """A picture that shows what the plugins need, and these aspects. Raises Invalid for a region or a
-        catalogue that cannot be used."""
+        """A cluster with the aspects of the plugins and these. Raises Invalid for an unusable region or
+        catalogue.
+        """
         aspects = reduce(or_, map(aspects_of, plugins), aspects)
         buys = aspects & (Aspect.NODECLAIMS | Aspect.NODE_GROUPS)
         return Cluster(
@@ -118,7 +119,7 @@ def _cluster_autoscaler(settings: PluginSettings) -> CapacityProvider:
     )
 
 
-# By provider and model. Node groups have sizes instead of limits: there is only one way to count them.
+# By provider and model. Node groups have sizes instead of limits, so there is only one model.
 PROVIDERS: dict[tuple[str, str], ProviderFactory] = {
     (karpenter.NAME, LIMITS): _karpenter_limits,
     (karpenter.NAME, PACKING): _karpenter,
@@ -138,7 +139,7 @@ def _node_autoscaler(settings: PluginSettings) -> EstimatorPlugin:
 
 
 def provider(name: str, settings: PluginSettings) -> CapacityProvider:
-    """Raises Invalid for a provider that has no such model."""
+    """Raises Invalid for a provider without such a model."""
     factory = PROVIDERS.get((name, settings.autoscaler_model))
     if factory is None:
         models = (
@@ -159,15 +160,15 @@ BY_DEFAULT = (node_resource.NAME, resource_quota.NAME)
 
 
 def known(plugins: Sequence[str]) -> set[str]:
-    """Every plugin there is."""
+    """The names of all plugins."""
     return known_plugins(plugins, ENTRY_POINTS, IN_TREE)
 
 
 def chosen(plugins: Sequence[str], providers: Sequence[str], names: Collection[str]) -> list[str]:
-    """The names that a `--plugins` list enables; raises Invalid for one that nobody knows.
+    """The names that a `--plugins` list enables; raises Invalid for an unknown one.
 
-    `*` is every plugin there is, `-Name` takes one out. Without a list, or with only names to take
-    out, it is what Karmada runs. Naming a capacity provider enables the plugin that asks it.
+    `*` is every plugin, `-Name` removes one. Without a list, or with only names to remove, it is Karmada's
+    default. Naming a capacity provider enables the plugin that uses it.
     """
     wanted, unwanted = chosen_plugins(plugins, names)
     enabled: list[str] = []
@@ -188,7 +189,7 @@ class PluginSet:
 
 
 def build(names: Sequence[str], settings: PluginSettings) -> PluginSet:
-    """Make the plugins of one cluster; raises Invalid naming the one that cannot be made."""
+    """Create the plugins of one cluster; raises Invalid naming the one that cannot be created."""
     ours, others = [], []
     foreign = installed(ENTRY_POINTS, IN_TREE) if any(name not in IN_TREE for name in names) else {}
     for name in names:

@@ -1,4 +1,4 @@
-"""ResourceQuotaEstimator: what the namespace's ResourceQuotas still admit (`rooms.quota_limits`)."""
+"""ResourceQuotaEstimator: what the ResourceQuotas of the namespace still admit (`rooms.quota_limits`)."""
 
 from karpool.cluster.aspects import NO_ASPECTS, Aspect
 from karpool.estimator.plugins.interface import UNLIMITED, Estimate, EstimateCode, PluginRole, no_opinion

@@ -1,1 +1,1 @@
-"""What each autoscaler would launch. Start with `karpenter`."""
+"""Capacity providers: what each autoscaler would launch. Start with `karpenter`."""

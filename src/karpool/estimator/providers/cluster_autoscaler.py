@@ -1,10 +1,9 @@
 """cluster-autoscaler as a capacity provider: its node groups, up to their maximum size.
 
-Sizes and back-off come from the status ConfigMap, what a new node holds from the nodes
-that a group has or had (`node_group_template`). A group in back-off, unhealthy, at its
-maximum, or of unknown shape adds nothing and says so. Machines that were asked for and
-are no nodes yet count as coming. Pods that wait take both before anybody else. A group
-that leaves pods waiting without growing stops counting for a while.
+Sizes and back-off come from the status ConfigMap, the shape of a new node from the nodes that a group has or
+had (`node_group_template`). A group in back-off, unhealthy, at its maximum, or of unknown shape adds nothing
+and says so. Requested machines without a node count as coming. Pending pods take both before other requests.
+A group that leaves pods pending without growing does not count for a while.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -54,11 +53,11 @@ _NO_PLAN = NewNodeCapacity((), Offerings(Catalogue("", "", ()))).plan({}, nodes_
 
 @dataclass(frozen=True, slots=True)
 class NodeGroupRoom:
-    """What one group could add: nodes that are coming, and nodes that may be asked for."""
+    """What one group could add: nodes that are coming, and nodes that may be requested."""
 
     status: NodeGroupStatus
     rows: tuple[NodeRow, ...]  # a new node, by zone, less its daemons
-    room: Room  # the same
+    room: Room  # the same as a Room
     instance_type: str
     coming: int
     new: int
@@ -77,13 +76,13 @@ class ClusterAutoscalerProvider:
         nodes_max: int = NODES_MAX,
         shapes: DeviceShapes | None = None,
     ) -> None:
-        """`failures` are those of groups of the `Cluster` whose snapshots are asked about."""
+        """`failures` are those of the groups of the `Cluster` whose snapshots are used."""
         self.failures = failures if failures is not None else LaunchFailures()
         self.on_failures: list[OnFailures] = []
         self._told: dict[str, LaunchFailure] = {}
         self._clock = clock
         self._nodes_max = nodes_max
-        self._templates = DriverTemplates(shapes)  # also of nodes that are gone
+        self._templates = DriverTemplates(shapes)  # also of removed nodes
 
     # Answering
 
@@ -91,7 +90,7 @@ class ClusterAutoscalerProvider:
         return self._unless_unknown(question, self.plan(question, None))
 
     def plan(self, question: EstimateQuestion, wanted: int | None) -> Estimate:
-        """As `estimate`; with `wanted`, no more than it takes to hold so many next to existing nodes."""
+        """Like `estimate`; with `wanted`, no more than needed for that number besides existing nodes."""
         node_groups = question.snapshot.node_groups
         if not node_groups.groups:
             return no_opinion(node_groups.problem or "cluster-autoscaler reports no node groups")
@@ -133,7 +132,7 @@ class ClusterAutoscalerProvider:
         return self._unless_unknown(question, Estimate(sets, parts=(CapacityPart(self.name, sets),)))
 
     def _unless_unknown(self, question: EstimateQuestion, estimate: Estimate) -> Estimate:
-        """Of some groups nobody knows what drivers publish there: then "none" is not the answer."""
+        """If the devices of some groups are unknown, the answer is unknown instead of none."""
         shapes = [shape for shape in question.shapes if asks_drivers(question.room, shape)]
         if estimate.value or estimate.code is not EstimateCode.SUCCESS or not shapes or question.existing:
             return estimate
@@ -143,7 +142,7 @@ class ClusterAutoscalerProvider:
         return replace(estimate, code=EstimateCode.UNKNOWN, reasons=(f"{NAME}: {CLAIMS_UNKNOWN}",))
 
     def ceiling(self, snapshot: Snapshot) -> Resources:
-        """Of every resource, what machines asked for and machines below the maximum sizes hold at most."""
+        """Of every resource, the upper bound for requested machines and machines below the maximum sizes."""
         total: Resources = {}
         for room in self._rooms(snapshot):
             largest: Resources = {}
@@ -196,9 +195,11 @@ class ClusterAutoscalerProvider:
         asked: PodShape | None = None,
         whole: bool = False,
     ) -> list["_GroupNodes"]:
-        """Nodes to come once pods that wait, assumed workloads and buffers have theirs, the largest first;
-        those of the shape that is `asked` about last. For every zone that nodes may come up in. `whole`: all
-        of the nodes stand there, also those that nobody has touched."""
+        """Future nodes after pending pods, assumed workloads and buffers, the largest first, for every
+        possible zone.
+
+        Pods of the `asked` shape come last. `whole`: include all nodes, also unused ones.
+        """
         snapshot = question.snapshot
         promised = dict(question.promised)
         alike = {asked: promised.pop(asked)} if asked in promised else {}
@@ -218,7 +219,7 @@ class ClusterAutoscalerProvider:
         return variants
 
     def _rooms(self, snapshot: Snapshot) -> list[NodeGroupRoom]:
-        """The groups; those that leave pods waiting do not count for a while."""
+        """The groups; those that leave pods pending do not count for a while."""
         now = self._clock.now()
         rooms = [self._room(snapshot, group) for group in snapshot.node_groups.groups.values()]
         waiting: dict[str, float] = {}
@@ -278,7 +279,7 @@ class ClusterAutoscalerProvider:
 
 
 def _per_node(room: NodeGroupRoom, shape: PodShape) -> int:
-    """Replicas on one new node, in whatever zone it comes up."""
+    """Replicas on one new node, in any zone."""
     if not room.rows:
         return 0
     return int(fits(room.room, shape).min())
@@ -290,7 +291,7 @@ def _why_not(room: NodeGroupRoom, shape: PodShape) -> str:
 
 
 def _take(left: dict[str, int], rooms: Sequence[NodeGroupRoom], demand: PendingDemand) -> None:
-    """Nodes that those who wait would get, each shape its own: who fails to deliver is judged roughly."""
+    """Subtract the nodes of pending pods, each shape separately: a rough check for failing groups."""
     rest = demand.pods
     for room in rooms:
         per_node = _per_node(room, demand.shape)
@@ -301,9 +302,9 @@ def _take(left: dict[str, int], rooms: Sequence[NodeGroupRoom], demand: PendingD
 
 
 class _GroupNodes:
-    """The nodes that groups may still get, those on their way first, as one zone would give them.
+    """The nodes that groups may still get in one zone, coming ones first.
 
-    No more of them stand here than others have pods: the rest is as it comes.
+    Only as many as other pods may need are represented by rows; the rest is computed.
     """
 
     def __init__(
@@ -328,7 +329,7 @@ class _GroupNodes:
             rest -= filling.place(Group(group.shape, rest)) if rest else 0
 
     def replicas(self, shape: PodShape) -> list[tuple[int, int]]:
-        """By group: on nodes that are on their way, and on those that may be asked for."""
+        """By group: on coming nodes, and on nodes that may be requested."""
         amounts = []
         for room, filling in zip(self._rooms, self.fillings, strict=True):
             on_rows = fits(filling.snapshot(), shape).tolist()
@@ -341,7 +342,7 @@ class _GroupNodes:
 
 
 def _least(variants: Iterable[list[tuple[int, int]]]) -> list[tuple[int, int]]:
-    """What there is whatever zone nodes come up in."""
+    """The minimum over all zones."""
     return [
         (min(coming), min(new))
         for coming, new in (zip(*group, strict=True) for group in zip(*variants, strict=True))

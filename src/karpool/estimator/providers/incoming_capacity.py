@@ -1,9 +1,8 @@
-"""The moment that the Karpenter provider answers from: what is coming up, and what may still be launched.
+"""The state that the Karpenter provider answers from: coming nodes, and what may still be launched.
 
-In order: what the snapshot expects becomes rows of a small room; pods that wait, and pods of
-nodes that are going, take those rows first and then limits, as Karpenter would give them; what
-is left is what a new request can have. A node that the cluster already shows is named as a
-`twin`, so that its room is never counted twice.
+In order: expected nodes of the snapshot become rows of a small room; pending pods, and pods of leaving nodes,
+take those rows first and then limits, as Karpenter would give them; a new request can have the rest. A coming
+node that the cluster already shows is named as a `twin`, so that its capacity is never counted twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +22,11 @@ from karpool.packing.tables.room import PodPlacement, Room
 
 @dataclass(frozen=True)
 class ProviderState:
-    """`rows` are what those who wait have left; `plan` has new nodes for those who found no room there.
+    """`rows` are coming nodes after the pending pods; `plan` has new nodes for pods without a place there.
 
-    `hoped` are machines that are not launched yet, with what those who wait leave of them: nobody is promised
-    any of that, but buffers are kept there. `failed` are pools that do not count. `ahead` is what is promised
-    to others of the shape that is asked about, and comes first on new nodes.
+    `hoped` are machines that are not launched yet, after the pending pods: they are not promised to requests,
+    but may hold buffers. `failed` are pools that do not count. `ahead` are promises to others of the
+    requested shape, which come first on new nodes.
     """
 
     new: NewNodeCapacity
@@ -37,7 +36,7 @@ class ProviderState:
     plan: NodePlan
     failed: Mapping[str, LaunchFailure]
     ahead: int = 0
-    probe: NodePlan | None = None  # one node of pools and offerings that failed and may be tried again
+    probe: NodePlan | None = None  # one node of failed pools and offerings that may be tried again
 
 
 def serve_pending(
@@ -50,11 +49,10 @@ def serve_pending(
     now: float,
     nodes_max: int,
 ) -> tuple[NodePlan, dict[str, LaunchFailure], frozenset[str]]:
-    """Give those who wait what they wait for, and find the pools that leave them waiting, and those of which
-    no more than a probe may be asked for.
+    """Serve the pending pods; return the plan, the pools that leave pods pending, and those limited to a
+    probe.
 
-    The first pool that could serve a pod should; one that fails passes the pod on to the next, which
-    has been asked since then.
+    The first pool that could serve a pod should; if it fails, the next pool counts as asked since then.
     """
     waiting: dict[str, float] = {}
     left: list[tuple[PendingDemand, int]] = []
@@ -89,11 +87,10 @@ def after_others(
     buffers: Mapping[PodShape, int],
     asked: PodShape | None,
 ) -> ProviderState:
-    """What is left when promised pods that found no existing node have theirs (`EstimateQuestion.promised`),
-    and what is kept free for buffers is kept.
+    """The rest after promised pods without an existing node (`EstimateQuestion.promised`) and buffers.
 
-    The largest first, as Karpenter places them; those of the shape that is `asked` about last, next to the
-    question, so that each of them costs exactly one replica of it.
+    The largest come first, as in Karpenter; those of the `asked` shape last, next to the question, so that
+    each of them costs exactly one replica of it.
     """
     rows = state.rows.minus(on_twins(state.coming, deduction.room, deduction))
     filling = NodeFilling(rows, topology=False)
@@ -118,7 +115,7 @@ def after_others(
 def on_twins(
     coming: Sequence[ExpectedNode], room: Room, placed: AssumedDeduction | FirstFitResult
 ) -> list[PodPlacement]:
-    """What was placed on nodes that the cluster shows already is on their rows, too."""
+    """Placements on coming nodes that the cluster already shows, as placements on their rows."""
     rows = {room.find(node.twin): row for row, node in enumerate(coming) if node.twin}
     placements = placed.placements if rows else ()
     return [

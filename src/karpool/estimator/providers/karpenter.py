@@ -1,13 +1,12 @@
-"""Karpenter as a capacity provider: nodes that are coming up, and nodes it could still launch.
+"""Karpenter as a capacity provider: coming nodes, and nodes it could still launch.
 
-No request reaches the API server: everything is kept by informers. Replicas go onto
-claims without a usable node first, then onto new nodes: pools in order of weight, the
-instance types that pool and pod both allow, daemon overhead, stock, and what is left of
-the limits, charged by capacity. A pool without limits counts up to `nodes_max` nodes. A
-pool or an offering that fails to deliver does not count for a while.
+Questions do not reach the API server: informers keep everything. Replicas go onto claims without a usable
+node first, then onto new nodes: pools in order of weight, the instance types that pool and pod both allow,
+daemon overhead, stock, and the remaining limits, charged by capacity. A pool without limits counts up to
+`nodes_max` nodes. A pool or an offering that fails to deliver does not count for a while.
 
 For pods without topology, and for sets of components, groups of pods are planned at once
-(`packing.new_nodes.node_plan`). With topology pods are really packed, a bounded number of them.
+(`packing.new_nodes.node_plan`). Pods with topology are packed one by one, up to a limit.
 """
 
 from collections.abc import Sequence
@@ -56,13 +55,12 @@ from karpool.wire.requests import ComponentSetsRequest
 
 NAME = "karpenter"
 NODES_MAX = 1000  # per pool
-_FRESH_SECONDS = 1.0  # for so long failures are not looked at again
+_FRESH_SECONDS = 1.0  # failures are reused for this long
 
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """What pools may launch. It takes long to make, and depends neither on nodes nor on pods, but for what
-    drivers publish."""
+    """What pools may launch. Expensive; depends on neither nodes nor pods, except for drivers' devices."""
 
     snapshot: Snapshot
     market: object
@@ -87,7 +85,7 @@ class _Moment:
     state: ProviderState
 
     def is_of(self, snapshot: Snapshot) -> bool:
-        """Pods that have their node do not matter, unless some wait, or nodes come or go."""
+        """Whether the state is valid for the snapshot; bound pods only matter if pods or nodes wait."""
         before = self.snapshot
         if before.facts is not snapshot.facts or before.waiting is not snapshot.waiting:
             return False
@@ -116,16 +114,16 @@ class KarpenterProvider:
         nodes_max: int = NODES_MAX,
         shapes: DeviceShapes | None = None,
     ) -> None:
-        """`failures` are those of the `Cluster` whose snapshots are asked about."""
+        """`failures` are those of the `Cluster` whose snapshots are used."""
         self.failures = failures if failures is not None else LaunchFailures()
         self.on_failures: list[OnFailures] = []
         self._clock = clock
         self._nodes_max = nodes_max
         self._new: _Compiled | None = None
-        self._trying: _Compiled | None = None  # with what may be tried again
+        self._trying: _Compiled | None = None  # including what may be tried again
         self._moment: _Moment | None = None
         self._told: dict[tuple[str, Any], LaunchFailure] = {}
-        self._templates = DriverTemplates(shapes)  # also of nodes that are gone
+        self._templates = DriverTemplates(shapes)  # also of removed nodes
 
     # Answering
 
@@ -133,7 +131,7 @@ class KarpenterProvider:
         return self._unless_unknown(question, self.plan(question, None))
 
     def plan(self, question: EstimateQuestion, wanted: int | None) -> Estimate:
-        """As `estimate`; with `wanted`, no more than it takes to hold so many next to existing nodes."""
+        """Like `estimate`; with `wanted`, no more than needed for that number besides existing nodes."""
         snapshot = question.snapshot
         if _is_without_karpenter(snapshot):
             return no_opinion("karpenter has no pools")
@@ -171,8 +169,7 @@ class KarpenterProvider:
         return self._unless_unknown(question, Estimate(sets, parts=parts, reasons=_remarks(snapshot)))
 
     def _unless_unknown(self, question: EstimateQuestion, estimate: Estimate) -> Estimate:
-        """Without a region nobody knows what pools could launch, and of some types nobody knows what drivers
-        publish there: then "none" is not the answer."""
+        """If the region, or the devices of some types, are unknown, the answer is unknown instead of none."""
         if estimate.value:
             return estimate
         if question.snapshot.region_is_missing:
@@ -184,7 +181,7 @@ class KarpenterProvider:
         return replace(estimate, code=EstimateCode.UNKNOWN, reasons=reasons)
 
     def ceiling(self, snapshot: Snapshot) -> Resources:
-        """Of every resource, what nodes that are coming or could be launched hold at the very most."""
+        """Of every resource, the upper bound for coming and launchable nodes."""
         moment, now = self.moment(snapshot), self._clock.now()
         skip = {*moment.failed, *self.failures.probed_pools(now)}
         total = moment.new.ceiling(snapshot.usage, nodes_max=self._nodes_max, skip=skip)
@@ -196,13 +193,13 @@ class KarpenterProvider:
         return total
 
     def failing(self) -> list[LaunchFailure]:
-        """Pools and offerings that do not count at present."""
+        """Pools and offerings that currently do not count."""
         return self.failures.current(self._clock.now())
 
     # The moment
 
     def moment(self, snapshot: Snapshot) -> ProviderState:
-        """The same for a second, unless something that it is made of changes."""
+        """The state for the snapshot; cached for a second unless an input changes."""
         now, moment = self._clock.now(), self._moment
         if moment is None or not moment.is_of(snapshot) or not 0 <= now - moment.at < _FRESH_SECONDS:
             moment = self._moment = _Moment(snapshot, now, self._look(snapshot, now))
@@ -228,7 +225,7 @@ class KarpenterProvider:
         if probed_pools or probed_offers:
             trying = self._trying = self._compiled(snapshot, stock, self._trying)
             probe = trying.capacity.plan(snapshot.usage, nodes_max=1, skip=failed)
-            for demand in pending:  # who waits tries first
+            for demand in pending:  # pending pods try first
                 probe.place(demand.shape, demand.pods)
         self._tell(now)
         launched = [node for node in coming if node.launched]
@@ -331,7 +328,7 @@ class KarpenterProvider:
         shape: PodShape,
         wanted: int | None,
     ) -> list[CapacityPart]:
-        """One node of pools that offer nothing else for the shape, to see whether they deliver again."""
+        """Add one node of pools that offer nothing else for the shape, to test whether they deliver again."""
         assert moment.probe is not None
         if wanted is not None:
             wanted = max(0, wanted - sum(part.amount for part in parts))
@@ -370,7 +367,7 @@ def _remarks(snapshot: Snapshot) -> tuple[str, ...]:
 def _without_twins(
     amounts: Int64s, question: EstimateQuestion, coming: Sequence[ExpectedNode], shape: PodShape
 ) -> Int64s:
-    """What existing nodes count for already is not counted again."""
+    """The amounts without coming nodes that already count as existing nodes."""
     existing = fits(question.room, shape)
     own = np.zeros_like(amounts)
     for index, node in enumerate(coming):

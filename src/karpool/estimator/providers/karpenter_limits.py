@@ -1,8 +1,8 @@
-"""The limits-only arithmetic of karmada#7376: what is left of each NodePool's limits, divided.
+"""The limits-only arithmetic of karmada#7376: the rest of each NodePool's limits, divided.
 
-Kept for those who compare with that change (`--autoscaler-model=limits`). It knows
-nothing of machines, so it promises replicas that no instance type could hold, and a
-pool without limits counts for nothing. All amounts are in thousandths, exactly.
+Kept for comparisons with that change (`--autoscaler-model=limits`). It knows nothing of machines, so it
+promises replicas that no instance type could hold, and a pool without limits counts for nothing. All amounts
+are in thousandths, exactly.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ RECOVERY_INTERVAL_SECONDS = 600.0
 
 @dataclass
 class PoolFailureTracker:
-    """Since when a pool is watched without claims, and since when it counts as failed."""
+    """Since when a pool has pending pods but no claims, and since when it counts as failed."""
 
     zero_claims_since: dict[str, float] = field(default_factory=dict)
     failed_since: dict[str, float] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class PoolFailureTracker:
     def counts(
         self, pool: str, *, has_claims: bool, pending: bool, now: float, threshold: float, recovery: float
     ) -> bool:
-        """Whether a pool takes part, and remember what follows from being asked now."""
+        """Whether a pool counts now; updates the tracked times."""
         if has_claims:
             self._forget(pool)
         failed = self.failed_since.get(pool)
@@ -69,7 +69,7 @@ def used_by_pool(claims: Iterable[ClaimFacts]) -> dict[str, dict[str, int]]:
 
 
 def potential(limits: QuantityMap | None, used: Mapping[str, int], request: Mapping[str, int]) -> int:
-    """Replicas that fit into what is left of the limits that the request touches; none touched: 0."""
+    """Replicas that fit into the rest of the limits that the request uses; 0 if it uses none."""
     ceilings = _millis(limits)
     fits = [
         max(ceilings[name] - used.get(name, 0), 0) // milli
@@ -80,7 +80,7 @@ def potential(limits: QuantityMap | None, used: Mapping[str, int], request: Mapp
 
 
 def _millis(quantities: QuantityMap | None) -> dict[str, int]:
-    """In thousandths; what is not a quantity in text is passed over, as there."""
+    """In thousandths; as in that change, a value that is not a quantity in text is skipped."""
     millis: dict[str, int] = {}
     for name, text in (quantities or {}).items():
         if isinstance(text, str):
@@ -113,7 +113,7 @@ class KarpenterLimitsProvider:
         pools = list(snapshot.pool_objects.values())
         if not pools:
             return no_opinion("karpenter has no pools")
-        waiting = len(snapshot.room.pending) > len(snapshot.facts.buffers.shapes)  # these wait there, too
+        waiting = len(snapshot.room.pending) > len(snapshot.facts.buffers.shapes)  # these are pending, too
         return self.total(pools, snapshot.claims, requested(question), pending=waiting)
 
     def total(
@@ -124,7 +124,7 @@ class KarpenterLimitsProvider:
         *,
         pending: bool,
     ) -> Estimate:
-        """`request` is in thousandths. The sum over the pools that count."""
+        """The sum over the pools that count. `request` is in thousandths."""
         used = used_by_pool(claims)
         now = self._clock.monotonic()
         parts: list[CapacityPart] = []

@@ -1,8 +1,7 @@
 """Answers that need pods to be packed one by one: topology, and sets of components.
 
-What the kernel places is what Karpenter would place, so a number found here is one that
-was reached. The work is bounded: at most `PODS_MAX` pods beyond those that existing
-nodes take are tried, and an answer never exceeds what was tried.
+The kernel places pods as Karpenter would, so every number found here was reached. The work is bounded: at
+most `PODS_MAX` pods beyond those on existing nodes are tried, and an answer never exceeds what was tried.
 """
 
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ SHOWN_REASONS = 3
 
 @dataclass(frozen=True)
 class PackedCapacityInput:
-    """Everything the kernel needs to know."""
+    """The input of the packing kernel."""
 
     provider: str
     moment: ProviderState
@@ -60,7 +59,7 @@ class PackedCapacityInput:
         )
 
 
-IN_FLIGHT = "/in-flight"  # ends the name of a part that is made of nodes on their way
+IN_FLIGHT = "/in-flight"  # suffix of a part that consists of coming nodes
 
 
 def in_flight(provider: str, pool: str) -> str:
@@ -70,7 +69,7 @@ def in_flight(provider: str, pool: str) -> str:
 def packed(
     stage: PackedCapacityInput, question: EstimateQuestion, shape: PodShape, wanted: int | None
 ) -> list[CapacityPart]:
-    """Existing nodes, nodes coming up and new nodes together, because topology sees them together."""
+    """Existing, coming and new nodes together, because topology spans them."""
     moment, existing = stage.moment, question.existing
     most = existing + PODS_MAX
     pods = most if wanted is None else min(wanted, most)
@@ -91,7 +90,7 @@ def packed(
 
 
 def _cut(parts: Sequence[CapacityPart], beyond: int) -> list[CapacityPart]:
-    """Existing nodes were counted without the others; together they may hold fewer."""
+    """Reduce the parts: existing nodes were counted alone, and all together may hold fewer."""
     left: list[CapacityPart] = []
     for part in reversed(parts):
         less = min(max(beyond, 0), part.amount)
@@ -101,12 +100,12 @@ def _cut(parts: Sequence[CapacityPart], beyond: int) -> list[CapacityPart]:
 
 
 def sets_that_fit(stage: PackedCapacityInput, question: EstimateQuestion, groups: Sequence[Group]) -> int:
-    """Complete sets beyond those that existing nodes take, with what these leave of the nodes."""
+    """Complete sets beyond those on existing nodes, using the remaining capacity of these."""
     moment, before = stage.moment, question.existing_sets
     rows = moment.rows.minus(on_twins(moment.coming, question.room, before))
     coming = NodeFilling(rows, topology=False)
     if question.topology or any(node.twin for node in moment.coming):
-        return complete_sets(groups, moment.plan, [coming])  # nodes that are coming count once, here
+        return complete_sets(groups, moment.plan, [coming])  # coming nodes count once, here
     rest, begun = before.unfinished(groups)
     return complete_sets(groups, moment.plan, [*rest, coming], begun)
 
@@ -121,7 +120,7 @@ def _capped(pool: CompiledPool, usage: Usage, nodes_max: int) -> CompiledPool:
 
 
 def _joined(on: Room, moment: ProviderState) -> Room:
-    """The cluster's nodes and those that are coming, with what is left of these."""
+    """The cluster's nodes and the coming ones, with what is left of these."""
     rows = moment.rows
     free = {name: rows.free(name) for name in rows.resources}
     return on.plus(

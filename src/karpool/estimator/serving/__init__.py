@@ -1,1 +1,1 @@
-"""The gRPC server, one member cluster behind each port or name. Start with `server`, then `member`."""
+"""The gRPC server, with one member cluster per port or name. Start with `server`, then `member`."""

@@ -1,6 +1,6 @@
-"""Why an estimate is what it is: the same plugins, with everything they said.
+"""Explains an estimate: the same plugins, with all their answers.
 
-The gRPC method `Explain`, `karpool capacity` and the tests render this one value.
+The gRPC method `Explain`, `karpool capacity` and the tests render this value.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from karpool.wire.server_protocol import RequestReader, saturated
 
 @dataclass(frozen=True, slots=True)
 class EstimateExplanation:
-    """`refusals`: why nodes that exist take no more than they were counted for."""
+    """`refusals`: why existing nodes take no more than counted."""
 
     outcome: MergedEstimate
     refusals: tuple[Infeasible[FitReason], ...]
     state_version: int
-    unseen: tuple[str, ...] = ()  # kinds that may not be read, and why
+    unseen: tuple[str, ...] = ()  # kinds without permission, and why
 
 
 def explanation(
@@ -45,7 +45,7 @@ def explanation(
 
 
 def of_manifest(cluster: str, manifest: bytes) -> ReplicasRequest:
-    """What a Pod, or the template of a workload, asks for, its topology included. Raises Invalid."""
+    """The request of a Pod or of a workload's template, including topology. Raises Invalid."""
     try:
         document = msgspec.json.decode(manifest)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -61,7 +61,7 @@ def of_object(cluster: str, document: object) -> ReplicasRequest:
 
 
 def read(message: pb.ExplainRequest) -> tuple[EstimateRequest, bool]:
-    """The question inside, and whether it knows of topology. Raises Invalid or TooLarge."""
+    """The request, and whether it carries topology. Raises Invalid or TooLarge."""
     if message.manifest:
         return of_manifest(message.cluster, message.manifest), True
     reader = RequestReader()

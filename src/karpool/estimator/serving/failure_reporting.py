@@ -1,8 +1,7 @@
-"""Pools and offerings that do not count, told to metrics and as events.
+"""Reports pools and offerings that do not count as metrics and events.
 
-Metrics are read when they are scraped. Events are written when a verdict begins or ends,
-about the NodePool or the status of cluster-autoscaler; an estimator that may not write
-events goes on without.
+Metrics are computed on scrape. Events are written when a failure begins or ends, about the NodePool or the
+status of cluster-autoscaler; an estimator without permission to write events works without them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +24,7 @@ RECOVERED = "CapacityCountedAgain"
 
 @runtime_checkable
 class ReportsLaunchFailures(Protocol):
-    """A provider that knows what fails."""
+    """A provider that reports failures."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +36,7 @@ class ReportsLaunchFailures(Protocol):
 
 
 def reporting(plugins: Iterable[object]) -> list[ReportsLaunchFailures]:
-    """The providers of some plugins that say what fails."""
+    """The providers of these plugins that report failures."""
     asked = [plugin for plugin in plugins if isinstance(plugin, NodeAutoscalerEstimator)]
     return [
         provider
@@ -83,7 +82,7 @@ class FailureGauges(Collector):
 
 
 def report_failures(provider: ReportsLaunchFailures, recorder: EventRecorder) -> None:
-    """Say on the objects concerned what begins and ends from now on."""
+    """Report on the objects what begins and ends from now on."""
 
     def tell(begun: Sequence[LaunchFailure], ended: Sequence[LaunchFailure]) -> None:
         for type_, reason, failures in (("Warning", FAILED, begun), ("Normal", RECOVERED, ended)):
@@ -98,7 +97,7 @@ def _type(text: str) -> EventType:
 
 
 def _messages(provider: str, failures: Sequence[LaunchFailure]) -> Iterator[tuple[ObjectReference, str]]:
-    """One for each pool, and one for all its offerings together."""
+    """One message for each pool, and one for all its offerings together."""
     offers: dict[str, list[LaunchFailure]] = {}
     for failure in failures:
         if failure.offer is None:

@@ -1,10 +1,10 @@
-"""One question at a time, and whose is next: the caller who has had the least work done.
+"""Schedules questions fairly: the caller with the least work done is next.
 
-Questions are answered by one thread, so whoever sends many, or large ones, would keep all others waiting in
-the order of arrival. Here every caller has a line of its own, and work is metered in units (`cost_of`): the
-caller comes next who will have used least once it is answered, however many questions others have waiting.
-What a question will cost is taken from its size and from what the caller's last one did. Who was away is not
-owed anything. A caller is known by its certificate, else by its connection.
+One thread answers questions, so in order of arrival a caller with many or large ones would delay all others.
+Here every caller has its own queue, and work is measured in units (`cost_of`): next is the caller that will
+have used least after its answer, however many questions others have queued. The cost of a question is
+estimated from its size and from the caller's last one. An idle caller earns no credit. A caller is identified
+by its certificate, else by its connection.
 """
 
 import asyncio
@@ -15,35 +15,35 @@ from contextlib import asynccontextmanager
 from karpool.model.karmada.replica_requirements import ReplicaRequirements
 from karpool.wire.requests import ComponentSetsRequest, EstimateRequest
 
-BYTES_PER_UNIT = 64  # reading a request costs about as much as looking at one node for every so many bytes
+BYTES_PER_UNIT = 64  # reading so many bytes costs about as much as checking one node
 _CALLERS_KEPT = 1_000
 
 
 class TooManyQuestions(Exception):
-    """One caller has enough of them waiting."""
+    """One caller has too many questions queued."""
 
 
 class FairTurns:
-    """`waiting_max`: questions of one caller that may wait."""
+    """`waiting_max`: maximum number of queued questions per caller."""
 
     def __init__(self, waiting_max: int = 250) -> None:
         self._waiting_max = waiting_max
         self._lines: dict[str, deque[_Waiting]] = {}
         self._used: dict[str, int] = {}  # work done for each caller, on a common scale
-        self._last: dict[str, int] = {}  # what each caller's last question cost
-        self._scale = 0  # where the caller that was served last began
+        self._last: dict[str, int] = {}  # cost of each caller's last question
+        self._scale = 0  # start of the caller that was served last
         self._is_taken = False
 
     @asynccontextmanager
     async def turn(self, caller: str, units: int = 1) -> AsyncIterator["Meter"]:
-        """`units`: what it costs at least. Raises TooManyQuestions."""
+        """`units`: minimum cost. Raises TooManyQuestions."""
         await self._wait(caller, units)
         meter = Meter(units)
         try:
             yield meter
         finally:
             self._pay(caller, meter.units)
-            # Once others who came meanwhile stand in their lines: work itself never waits.
+            # Let callers that arrived meanwhile queue: the work itself never awaits.
             asyncio.get_running_loop().call_soon(self._next)
 
     async def _wait(self, caller: str, units: int) -> None:
@@ -64,13 +64,13 @@ class FairTurns:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._next()  # it was given the turn and does not want it any more
+                self._next()  # it was given the turn, and passes it on
             else:
                 self._leave(caller, turn)
             raise
 
     def _begin(self, caller: str) -> int:
-        """A caller that has nothing waiting begins where the others are."""
+        """A caller without queued questions starts at the common scale."""
         self._used[caller] = max(self._used.get(caller, 0), self._scale)
         return self._used[caller]
 
@@ -84,7 +84,7 @@ class FairTurns:
     def _pay(self, caller: str, units: int) -> None:
         self._used[caller] += units
         self._last[caller] = units
-        if len(self._used) > _CALLERS_KEPT:  # those behind the scale begin there anyway
+        if len(self._used) > _CALLERS_KEPT:  # callers behind the scale start there anyway
             self._used = {
                 name: used
                 for name, used in self._used.items()
@@ -100,7 +100,7 @@ class FairTurns:
             turn, _ = line.popleft()
             if not line:
                 del self._lines[caller]
-            if not turn.done():  # who asked may have gone
+            if not turn.done():  # the caller may be gone
                 turn.set_result(None)
                 return
         self._is_taken = False
@@ -110,11 +110,11 @@ class FairTurns:
         return self._used[caller] + max(units, self._last.get(caller, 0))
 
 
-_Waiting = tuple["asyncio.Future[None]", int]  # its turn, and what it costs at least
+_Waiting = tuple["asyncio.Future[None]", int]  # its turn, and its minimum cost
 
 
 class Meter:
-    """What one turn cost."""
+    """The cost of one turn."""
 
     def __init__(self, units: int) -> None:
         self.units = units
@@ -124,7 +124,7 @@ class Meter:
 
 
 def cost_of(request: EstimateRequest, nodes: int) -> int:
-    """In looks at a node: every condition of every template is held against every node."""
+    """The cost in node checks: every condition of every template is checked on every node."""
     if isinstance(request, ComponentSetsRequest):
         templates = [component.requirements for component in request.components]
     else:

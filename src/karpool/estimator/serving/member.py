@@ -1,8 +1,7 @@
-"""One member cluster: what is watched of it, and the questions it can be asked.
+"""One member cluster: its watches, and the questions it can answer.
 
-Until every node and every pod has been counted once, `not_ready` says why there is
-no answer yet: a cluster that is half counted looks emptier than it is. One that has
-not been heard of for too long is `stale`.
+Until every node and pod is listed, `not_ready` says why there is no answer yet: a partially listed cluster
+looks emptier than it is. A cluster without news for too long is `stale`.
 """
 
 from collections.abc import Collection, Iterator
@@ -38,7 +37,7 @@ from karpool.wire.requests import EstimateRequest, WorkloadReference
 if TYPE_CHECKING:
     from karpool.estimator.serving.metrics import EstimatorMetrics
 
-# 50,000 pods within the burst that the Go binary allows itself. Larger pages only take more memory.
+# 50,000 pods within the Go binary's default burst. Larger pages only take more memory.
 PAGE_SIZE = 2000
 MEMBER_ASPECTS = Aspect.ROOM | Aspect.WAITING
 _NEEDED = Aspect.ROOM | Aspect.WAITING | Aspect.QUOTAS
@@ -46,7 +45,7 @@ _NEEDED = Aspect.ROOM | Aspect.WAITING | Aspect.QUOTAS
 
 @dataclass(frozen=True)
 class MemberSettings:
-    max_staleness_seconds: float = 0.0  # 0: never mind
+    max_staleness_seconds: float = 0.0  # 0: no limit
     unschedulable_kinds: Collection[str] = ()
 
 
@@ -59,7 +58,7 @@ class MemberEstimator:
         framework: Framework,
         settings: MemberSettings | None = None,
     ) -> None:
-        """`cluster` shows what the framework's plugins need, and the aspects of `MEMBER_ASPECTS`."""
+        """`cluster` has the aspects of the framework's plugins and `MEMBER_ASPECTS`."""
         self.name = name
         self.framework = framework
         self.cluster = cluster
@@ -82,17 +81,17 @@ class MemberEstimator:
         return self.informers.not_ready() is None
 
     def not_ready(self) -> str | None:
-        """What has not been counted yet, or None."""
+        """What is not synced yet, or None."""
         return self.informers.not_ready()
 
     @property
     def stale(self) -> bool:
-        """Whether the cluster has not been heard of for so long that its state means nothing."""
+        """Whether the API server has been silent for so long that the state is not usable."""
         limit = self._settings.max_staleness_seconds
         return bool(limit) and self.staleness() > limit
 
     def staleness(self) -> float:
-        """Seconds since the API server was last heard of, for the kind that has waited longest."""
+        """Seconds since the last message of the API server, for the most outdated kind."""
         return self.informers.staleness()
 
     @property
@@ -103,7 +102,7 @@ class MemberEstimator:
         return Aspect.POOLS in self.cluster.aspects and self.cluster.snapshot().region_is_missing
 
     def remarks(self) -> Iterator[str]:
-        """Why answers are less exact than they could be; nothing while it is still being counted."""
+        """Why answers are less exact than possible; empty until the cluster is synced."""
         if self.not_ready():
             return
         if self.region_is_missing():
@@ -119,12 +118,12 @@ class MemberEstimator:
             return EstimateQuestion(request, snapshot, topology=topology)
         on_nodes = tuple(arrived(self.cluster.replicas_of, workload) for workload in request.assumed)
         assumed = tuple(map(outstanding, request.assumed, on_nodes))
-        # Pods that wait are served first by whoever could launch nodes.
+        # Providers serve pending pods first.
         waiting = [wanting(self.cluster.wanting_of, workload) for workload in assumed if snapshot.waiting]
         return EstimateQuestion(request, snapshot, assumed, topology, on_nodes, waiting)
 
     def unschedulable_pods(self) -> int:
-        """Pods for which the scheduler found no node."""
+        """The number of pods that the scheduler found no node for."""
         return sum(pod.since is not None for pod in self.cluster.snapshot().waiting.values())
 
     async def unschedulable(self, reference: WorkloadReference, threshold_ns: int, now: float) -> int:
@@ -144,8 +143,8 @@ class MemberEstimator:
     # Inside
 
     def _kinds(self) -> list[WatchedKind[Any]]:
-        # A role that was written for the Go estimator opens few of these: the answer is then less exact,
-        # and says so. Nodes, pods and quotas are needed.
+        # A role written for the Go estimator grants few of these: the answer is then less exact, and says so.
+        # Nodes, pods and quotas are required.
         refining = self.cluster.aspects & ~_NEEDED
         plugins = self.framework.plugins
         watched = [watch for plugin in plugins for watch in watches_of(plugin)]
@@ -169,8 +168,9 @@ def build_member(
     *,
     contract: SharedContract | None = None,
 ) -> MemberEstimator:
-    """One cluster with its own plugins; `contract` is of all clusters of the process. Raises Invalid for a
-    plugin that cannot be made."""
+    """One cluster with its own plugins; `contract` is shared by all clusters of the process. Raises Invalid
+    for a plugin that cannot be created.
+    """
     settings = PluginSettings(
         cluster=name,
         gates=options.gates,

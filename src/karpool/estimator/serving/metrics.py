@@ -1,7 +1,7 @@
-"""What is counted and timed, under the names that Karmada's dashboards know, and ours.
+"""Metrics of the estimator, under the names of Karmada's dashboards, and our own.
 
-Every label value is known beforehand, so that a series is there, at zero, from the
-start. `karmada_...` are stable, `karpool_...` are beta.
+All label values are known beforehand, so that every series starts at zero. `karmada_...` are stable,
+`karpool_...` are beta.
 """
 
 from collections.abc import Iterable
@@ -61,7 +61,7 @@ class EstimatorMetrics:
         answers = Counter(
             "karpool_estimator_answers", "Answers by type of number.", ("type", "answer"), registry=registry
         )
-        # Children are bound once: looking them up costs more than counting.
+        # Children are bound once: a lookup costs more than counting.
         self._requests = {(r, c): requests.labels(r, c) for r in RESULTS for c in CALLS}
         self._durations = {(r, c): durations.labels(r, c, "Total") for r in RESULTS for c in CALLS}
         self._steps = {
@@ -94,7 +94,7 @@ class EstimatorMetrics:
         self._steps[result, name].observe(seconds)
 
     def plugin(self, point: ExtensionPoint, plugin: str, seconds: float) -> None:
-        """How long one plugin took, or, without a name, all of them."""
+        """Record the time of one plugin or, without a name, of all of them."""
         if not plugin:
             self._points[point].observe(seconds)
         else:

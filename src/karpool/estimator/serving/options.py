@@ -14,7 +14,7 @@ from karpool.manager.options import Amount, Count, Duration, Options, ProbeOptio
 from karpool.model.errors import Invalid
 from karpool.wire.addresses import PORT
 
-POTENTIAL_NODES_MAX = 1000  # per pool: what no cloud account gives at once, and no scheduler needs to know
+POTENTIAL_NODES_MAX = 1000  # per pool: more than a cloud account provides at once
 
 
 class GrpcServerOptions(Options, frozen=True):
@@ -77,7 +77,7 @@ class EstimatorOptions(Options, frozen=True):
         str, option("Feature gates: Name=true|false, separated by commas. Default: the default of each gate.")
     ] = ""
     logs: Annotated[GoLogOptions, option(process_only=True)] = GoLogOptions()
-    # Of karmada#7376.
+    # From karmada#7376.
     plugins: Annotated[
         tuple[str, ...],
         option(
@@ -93,7 +93,7 @@ class EstimatorOptions(Options, frozen=True):
             pattern="^(karpenter|cluster-autoscaler)$",
         ),
     ] = ()
-    # Ours.
+    # Our own.
     autoscaler_model: Annotated[
         Literal["limits", "packing"],
         option("packing: pack replicas into instance types. limits: divide the rest of each pool's limits."),
@@ -197,12 +197,12 @@ class EstimatorOptions(Options, frozen=True):
 
     @property
     def answers_unknown_until_synced(self) -> bool:
-        """Of many clusters, one that is still being counted must not cost a caller the others' answers."""
+        """With many clusters, one that is not synced yet must not cost a caller the others' answers."""
         return self.until_synced == "unknown" or (not self.until_synced and self.fleet)
 
 
 def _plugin_problems(plugins: Sequence[str], providers: Sequence[str]) -> Iterator[Invalid | str]:
-    # With numpy, and with the plugins of other packages: not for --help.
+    # Imports numpy and the plugins of other packages: not for --help.
     from karpool.estimator.plugins import node_autoscaler, node_resource, registry
 
     repeated = [name for name in dict.fromkeys(providers) if providers.count(name) > 1]

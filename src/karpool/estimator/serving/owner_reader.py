@@ -1,4 +1,4 @@
-"""Controllers that no informer tells of, asked of the API server when first needed."""
+"""Reads controllers without an informer from the API server, on first use."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,14 +15,14 @@ _API_VERSION = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[a-z0-9]+")
 
 
 class ResourceDiscovery:
-    """From an apiVersion and a kind to the resource, by discovery; remembered."""
+    """Maps an apiVersion and a kind to the resource, by discovery; cached."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._known: dict[tuple[str, str], ApiResource] = {}
 
     async def find(self, api_version: str, kind: str) -> ApiResource:
-        """Raises NotFound when the cluster has no such kind."""
+        """Raises NotFound if the cluster has no such kind."""
         if (api_version, kind) not in self._known:
             await self._read(api_version)
         resource = self._known.get((api_version, kind))
@@ -47,7 +47,7 @@ class ResourceDiscovery:
 
 
 class OwnerReader:
-    """Looks up controllers that no informer tells of."""
+    """Looks up controllers that have no informer."""
 
     def __init__(self, client: Client, kinds: ResourceDiscovery, owners: OwnerStore) -> None:
         self._client, self._kinds, self._owners = client, kinds, owners
@@ -55,7 +55,7 @@ class OwnerReader:
     async def leads_to(
         self, reference: OwnerReference | None, namespace: str, wanted: Callable[[OwnerReference], bool]
     ) -> bool:
-        """Whether a chain that starts here passes an owner that is wanted."""
+        """Whether a chain of owners from here includes a wanted one."""
         for _ in range(CHAIN_MAX):
             if reference is None:
                 return False
@@ -74,6 +74,6 @@ class OwnerReader:
         except NotFound:
             owner = OwnedObject()
         except (KubeError, ValueError):
-            return  # not known this time; it is not remembered as having no owner
+            return  # unknown this time; not cached as having no owner
         same = owner.metadata.uid == reference.uid
         self._owners.put(owner.metadata if same else ObjectMeta(uid=reference.uid))

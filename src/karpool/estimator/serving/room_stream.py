@@ -1,8 +1,8 @@
-"""`Rooms/Follow`: schedulers of ours keep copies of the rooms of many clusters over one stream.
+"""`Rooms/Follow`: our schedulers keep copies of the rooms of many clusters over one stream.
 
-What changed since a caller's copy is worked out when it can be sent, at most ten times a second; a caller
-that reads slowly gets larger changes less often. A cluster whose answers are made of more than nodes and
-quotas has no room that could travel: its callers are told so, and ask.
+The difference to a caller's copy is computed when it can be sent, at most ten times a second; a slow reader
+gets larger changes less often. A cluster whose answers depend on more than nodes and quotas has no room that
+could be copied: its callers are told so, and ask.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from karpool.rooms.room_change import PROTOCOL, WORKLOADS_MAX, PodsOfWorkload, W
 from karpool.wire.proto import rooms_pb2 as pb
 from karpool.wire.server_protocol import MessageTooLarge, parse
 
-GATHER_SECONDS = 0.1  # changes within this are one
+GATHER_SECONDS = 0.1  # changes within this time are sent together
 BEAT_SECONDS = 1.0
-RESUME_SECONDS = 60.0  # how long what a caller was sent is remembered after its stream has ended
-_SENT_KEPT = 4  # states of each room: the last ones may not have arrived
-_RESUMABLE = 64  # states of each cluster
+RESUME_SECONDS = 60.0  # how long sent states are kept after a stream has ended
+_SENT_KEPT = 4  # states per room: the last ones may not have arrived
+_RESUMABLE = 64  # states per cluster
 _REASON_MAX = 200
 
 
 def rules_of(member: MemberEstimator) -> pb.RoomRules | str:
-    """How its answers are made of its room; or why they are not."""
+    """How answers follow from the room; or why they do not."""
     counts_nodes = False
     rules = pb.RoomRules(knows_owners=Aspect.OWNERS in member.cluster.aspects)
     for plugin in member.framework.plugins:
@@ -51,18 +51,18 @@ def rules_of(member: MemberEstimator) -> pb.RoomRules | str:
 
 
 class MemberRoom:
-    """The room of one cluster, for all who follow it."""
+    """The room of one cluster, for all its followers."""
 
     def __init__(self, member: MemberEstimator, clock: Clock) -> None:
         self.member = member
         rules = rules_of(member)
         self._why_not = rules if isinstance(rules, str) else ""
         self.publisher = RoomPublisher(rules if isinstance(rules, pb.RoomRules) else pb.RoomRules())
-        # What ended streams had sent, by epoch and sequence, for callers that come back.
+        # The sent states of ended streams, by epoch and sequence, for callers that reconnect.
         self._sent = ExpiringMap[tuple[int, int], PublishedRoom](clock, RESUME_SECONDS, _RESUMABLE)
 
     def withheld(self) -> str:
-        """Why there is no room to be followed, or nothing."""
+        """Why the room cannot be followed; empty if it can."""
         if self._why_not:
             return self._why_not
         if reason := self.member.not_ready():
@@ -78,7 +78,7 @@ class MemberRoom:
 
 
 class _Seen(NamedTuple):
-    """What a room was looked at for: nothing is worked out while all of it is the same."""
+    """The inputs of the last comparison: nothing is computed while they are the same."""
 
     changes: int
     follows: int
@@ -88,13 +88,13 @@ class _Seen(NamedTuple):
 class RoomSubscription:
     room: MemberRoom
     sent: "deque[PublishedRoom]" = field(default_factory=lambda: deque(maxlen=_SENT_KEPT))
-    followed: dict[WorkloadKey, PodsOfWorkload | None] = field(default_factory=dict)  # as last told of
-    follows: int = 0  # how often they changed
+    followed: dict[WorkloadKey, PodsOfWorkload | None] = field(default_factory=dict)  # as last sent
+    follows: int = 0  # number of changes of `followed`
     seen: _Seen | None = None
-    withheld: str | None = None  # as last told
+    withheld: str | None = None  # as last sent
 
     def messages(self, cluster: str, clock: Clock) -> list[pb.RoomFrame]:
-        """What the caller is to be told now."""
+        """The messages that the caller needs now."""
         reason = self.room.withheld()
         if reason:
             return self._withdraw(cluster, reason)
@@ -127,7 +127,7 @@ class RoomSubscription:
         return [pb.RoomFrame(withdrawn=withdrawn)]
 
     def _told_workloads(self) -> dict[WorkloadKey, PodsOfWorkload]:
-        """Of those that are followed, what has changed."""
+        """The followed workloads that have changed."""
         cluster = self.room.member.cluster
         if Aspect.OWNERS not in cluster.aspects:
             return {}
@@ -140,7 +140,7 @@ class RoomSubscription:
 
 
 class RoomStreams:
-    """`streams_max`: how many callers may follow at once."""
+    """`streams_max`: maximum number of concurrent followers."""
 
     def __init__(self, members: Mapping[str, MemberEstimator], clock: Clock, streams_max: int = 50) -> None:
         self._members, self._clock, self._streams_max = members, clock, streams_max
@@ -149,7 +149,7 @@ class RoomStreams:
         self._rooms: dict[str, MemberRoom] = {}
 
     async def follow(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """What a caller is sent, until it goes. Raises TooManyWatchers, and what requests deserve."""
+        """The messages for a caller, until it leaves. Raises TooManyWatchers, and request errors."""
         if self.streams >= self._streams_max:
             raise TooManyWatchers(
                 f"{self.streams} room streams are already open; use MaxAvailableReplicas instead"
@@ -168,7 +168,7 @@ class RoomStreams:
             stream.close()
 
     def room(self, cluster: str) -> MemberRoom | None:
-        """None for a cluster that is not served; a cluster that came back is another one."""
+        """None for a cluster that is not served; a cluster that was removed and added is a new one."""
         member = self._members.get(cluster)
         if member is None:
             self._rooms.pop(cluster, None)
@@ -187,10 +187,10 @@ class _Stream:
     def __init__(self, streams: RoomStreams, clock: Clock) -> None:
         self._streams, self._clock = streams, clock
         self._subscriptions: dict[str, RoomSubscription] = {}
-        self._unknown: list[str] = []  # clusters that nobody serves, to be told
+        self._unknown: list[str] = []  # clusters that are not served, to be reported
 
     async def read(self, requests: AsyncIterator[bytes]) -> None:
-        """Returns when the caller has no more to say, which ends the stream."""
+        """Returns when the caller closes its side, which ends the stream."""
         async for data in requests:
             request = parse(pb.FollowRequest, data)
             for cluster in request.leave:
@@ -245,12 +245,12 @@ class _Stream:
                     yield self._beat().SerializeToString()
                     beat_at = self._clock.monotonic() + BEAT_SECONDS
             await self._clock.sleep(GATHER_SECONDS)
-        reading.result()  # what the caller said may have been refused
+        reading.result()  # raises if the caller's request was refused
 
     def _messages(self, cluster: str) -> list[pb.RoomFrame]:
         subscription = self._subscriptions.get(cluster)
         if subscription is None:
-            return []  # it was left a moment ago
+            return []  # it was removed a moment ago
         if self._streams.room(cluster) is not subscription.room:
             del self._subscriptions[cluster]
             self._unknown.append(cluster)

@@ -1,8 +1,8 @@
-"""Tell who waits for room when a cluster may hold more than before, though no node of it says so.
+"""Tells waiting callers when a cluster may hold more than before, although no node shows it.
 
-Karmada's summary shows nodes and their pods. Limits, pools, stock, prices, quotas and groups only an
-estimator sees. What they say is looked at when one of them changes and when a failure is due to be
-forgiven, and only while somebody waits; who asks next is told of what happened in between.
+Karmada's summary shows nodes and their pods. Only an estimator sees limits, pools, stock, prices, quotas and
+groups. They are checked when one of them changes and when a failure expires, and only while callers wait; the
+next caller is told of changes in between.
 """
 
 import asyncio
@@ -19,22 +19,22 @@ from karpool.kube.clock import Clock
 from karpool.kube.first_done import first_done
 from karpool.model.karpenter.objects import CompiledPool
 
-HOLD_SECONDS = 30.0  # an answer is due by then, so that whoever went away is noticed
+HOLD_SECONDS = 30.0  # maximum wait for an answer, so that callers that left are noticed
 GATHER_SECONDS = 0.2  # changes come in bursts; bindings are retried within 2 s of the last of them
 
 
 class TooManyWatchers(Exception):
-    """Enough callers wait for room; a caller may try again."""
+    """Too many callers wait for capacity; a caller may try again."""
 
 
 class RoomSigns(NamedTuple):
-    """What decides how much could come beyond the nodes that are there."""
+    """The inputs that decide how much could be added to existing nodes."""
 
     pools: Mapping[str, CompiledPool]
-    used: Mapping[str, Mapping[str, int]]  # of their limits, by pool
+    used: Mapping[str, Mapping[str, int]]  # used part of limits, by pool
     failing: frozenset[Hashable]  # pools and offerings that do not count, or for one node only
-    quotas: Mapping[tuple[str, str, str], int]  # what is left, by namespace, quota and resource
-    others: tuple[object, ...]  # any change of which may mean more
+    quotas: Mapping[tuple[str, str, str], int]  # remaining amounts, by namespace, quota and resource
+    others: tuple[object, ...]  # any change may mean more capacity
 
 
 def signs_of(snapshot: Snapshot, failures: LaunchFailures, now: float) -> RoomSigns:
@@ -61,7 +61,7 @@ def signs_of(snapshot: Snapshot, failures: LaunchFailures, now: float) -> RoomSi
 
 
 def may_hold_more(before: RoomSigns, after: RoomSigns) -> bool:
-    """When in doubt, it may: a look in vain costs little."""
+    """Whether the cluster may hold more; if unsure, it may, because a check in vain costs little."""
     if before.pools != after.pools or before.others != after.others or before.failing - after.failing:
         return True
     for pool, used in before.used.items():
@@ -74,13 +74,13 @@ def may_hold_more(before: RoomSigns, after: RoomSigns) -> bool:
 
 
 class RoomWatch:
-    """`generation` is another number whenever there may be more room, and after a restart."""
+    """`generation` changes whenever there may be more capacity, and after a restart."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
         self.generation = max(1, int(clock.now() * 1000))
         self._signs: RoomSigns | None = None
-        self._waiting: dict[asyncio.Event, None] = {}  # in order, so that runs repeat
+        self._waiting: dict[asyncio.Event, None] = {}  # in order, so that runs are reproducible
         cluster.listeners.append(self._heard)
 
     def _heard(self, kind: ClusterKind) -> None:
@@ -89,7 +89,7 @@ class RoomWatch:
                 news.set()
 
     async def beyond(self, seen: int) -> int:
-        """The generation, as soon as it is another than the one `seen`, or the time is up."""
+        """The generation, as soon as it differs from `seen`, or after the timeout."""
         news, ends_at = asyncio.Event(), self._clock.monotonic() + HOLD_SECONDS
         self._waiting[news] = None
         try:
@@ -111,7 +111,7 @@ class RoomWatch:
         self._signs = signs
 
     def _forgiven_in(self) -> float:
-        """Seconds until the next failure is due to be forgiven."""
+        """Seconds until the next failure expires."""
         now = self._clock.now()
         due = [failure.until - now for failure in self._cluster.failures.current(now)]
         return max(GATHER_SECONDS, min(due, default=HOLD_SECONDS))

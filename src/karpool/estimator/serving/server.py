@@ -1,7 +1,7 @@
 """The gRPC server: ports, TLS, health and reflection around the service.
 
-It listens at once and says NOT_SERVING until every cluster is counted. Leaving the
-context lets calls under way finish, within the grace period.
+It listens at once and reports NOT_SERVING until every cluster is synced. Leaving the context lets calls in
+progress finish, within the grace period.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class CannotListen(OSError):
 
 
 class EstimatorServer:
-    """Serves until the context is left. Port 0 takes any free one; `port` says which."""
+    """Serves until the context is left. Port 0 takes any free one; `port` is the actual one."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class EstimatorServer:
             ) from None
 
     def announce(self) -> None:
-        """Clusters have come or gone: tell of them until all are counted."""
+        """Clusters were added or removed: update their health until all are synced."""
         if self._watching is not None:
             self._watching.cancel()
         self._watching = asyncio.create_task(self._announce(), name="estimator health")
 
     async def _announce(self) -> None:
-        """Tell the health service of clusters as they are counted; each is a service of its own there."""
+        """Update the health service as clusters are synced; each cluster is its own service there."""
         for name in self._counted - self._members.keys():
             self._counted.discard(name)
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)

@@ -1,10 +1,9 @@
-"""The gRPC methods: read a request, ask the cluster it names, write the answer.
+"""The gRPC methods: parse a request, ask its cluster, encode the answer.
 
-Requests arrive as bytes and are decoded here, so that a message that cannot be
-read gets the status it deserves, and one that repeats is decoded once. Errors cost
-callers the answers of all other clusters, so whatever is not the request's own
-fault is answered with -1, "cannot tell". Messages are those of Karmada's server,
-because people search for them.
+Requests arrive as bytes and are decoded here, so that an unreadable message gets the right status, and a
+repeated one is decoded once. An error costs callers the answers of all other clusters, so everything that is
+not the request's own fault is answered with -1, "unknown". Messages are those of Karmada's server, because
+people search for them.
 """
 
 import asyncio
@@ -59,8 +58,9 @@ def check_cluster(asked: str, served: Collection[str]) -> None:
 
 
 def failure(reasons: Iterable[str], *, sets: bool) -> RequestRefused:
-    """What a plugin's Error becomes. Upstream reads quantities and affinities inside a plugin, so bad
-    ones are reported in the same words."""
+    """The error for a plugin's Error. Karmada parses quantities and affinities inside a plugin, so invalid
+    ones are reported in the same words.
+    """
     what = "component sets: estimate components" if sets else "replicas: estimate replica"
     return RequestRefused(f"failed to estimate {what} plugins fails with [{' '.join(reasons)}]")
 
@@ -71,18 +71,18 @@ SLOW_SECONDS = 0.1
 _DETAILS_MAX = 1000
 _NOTE_MAX = 200
 _REMEMBERED = 512  # decoded requests
-_REMEMBERED_BYTES = 4 * 1024  # of one request; what is larger is read aside, where there are threads
+_REMEMBERED_BYTES = 4 * 1024  # per cached request; larger ones are parsed in a thread
 
 Context = grpc.aio.ServicerContext[Any, Any]
 R = TypeVar("R")
 
 
 class ClusterNotSynced(Exception):
-    """The cluster is not counted yet; a caller may try again."""
+    """The cluster is not synced yet; a caller may try again."""
 
 
 class RequestDecoder:
-    """Decoded requests by their bytes; schedulers ask the same again and again."""
+    """Caches decoded requests by their bytes; schedulers repeat the same requests."""
 
     def __init__(self, read: Callable[[bytes], R]) -> None:
         self._read = read
@@ -100,7 +100,7 @@ class RequestDecoder:
 
 
 class EstimatorService:
-    """`members` are the clusters served, by name. `cannot_tell_until_synced`: -1 instead of UNAVAILABLE."""
+    """`members` are the clusters by name. `cannot_tell_until_synced`: -1 instead of UNAVAILABLE."""
 
     def __init__(
         self,
@@ -112,9 +112,9 @@ class EstimatorService:
         watchers_max: int = 500,
         reads_aside: bool = False,
     ) -> None:
-        """`watchers_max`: calls that may wait for room at once; questions need the other turns.
+        """`watchers_max`: calls that may wait for capacity at once; questions need the other slots.
 
-        `reads_aside`: large requests are read in another thread, so that nobody's small one waits for it.
+        `reads_aside`: parse large requests in another thread, so that small ones do not wait for them.
         """
         self._members = members
         self._metrics = metrics
@@ -233,7 +233,7 @@ class EstimatorService:
                 member = self._members.get(request.cluster)
                 if member is not None:
                     meter.charge(cost_of(request, member.nodes))
-            # The next in line runs once this is answered: nothing below waits, but for plugins of others.
+            # The next question runs after this answer: nothing below awaits, except third-party plugins.
             answer, arrived, parts = await self._estimate(request)
         except Exception as error:
             return await self._fail(call, error, perf_counter() - start, context)
@@ -306,7 +306,7 @@ class EstimatorService:
 
 
 def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
-    """The status of a refusal, and what it is counted under."""
+    """The status of a refusal, and its label in metrics."""
     match error:
         case MalformedMessage():
             return grpc.StatusCode.INTERNAL, "malformed"
@@ -328,7 +328,7 @@ def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
 
 
 def _asked_by(context: Context) -> dict[str, str]:
-    """What the caller said of its question: the object it is about, and the decision it is part of."""
+    """The caller's metadata: the object of the question, and its decision."""
     names = {"object": "object", HEADER: KEY}
     return {
         names[name]: "".join(character for character in value[:_NOTE_MAX] if character.isprintable())
@@ -338,7 +338,7 @@ def _asked_by(context: Context) -> dict[str, str]:
 
 
 def _caller(context: Context) -> str:
-    """By its certificate, which many connections may show; else by its connection."""
+    """The caller's identity: its certificate, which many connections may share; else its connection."""
     identities = getattr(context, "peer_identities", lambda: None)()
     return repr(sorted(identities)) if identities else context.peer()
 

@@ -1,7 +1,7 @@
-"""A cluster as sums, as Karmada's `resourceSummary` has them, and what could be launched beside it.
+"""A cluster as sums, as in Karmada's `resourceSummary`, and what could be launched in addition.
 
-A scheduler that divides sums must never find less than an estimate says, so what is free is added up node
-by node and what could be launched is a ceiling. Pods that wait are not deducted: estimates do that, exactly.
+A scheduler that divides sums must never find less than an estimate says, so free amounts are added up node by
+node and launchable amounts are an upper bound. Pending pods are not deducted: estimates do that, exactly.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ def summarize(snapshot: Snapshot, plugins: Iterable[EstimatorPlugin]) -> Summari
     allocated: Resources = {}
     for name in (*room.resources, PODS):
         if name.startswith(ATTACHED_VOLUMES):
-            continue  # nobody asks Karmada for these
+            continue  # Karmada is not asked for these
         free, held = int(room.free(name).sum()), int(room.allocatable(name).sum())
         allocatable[name] = max(held, free)
         allocated[name] = allocatable[name] - free

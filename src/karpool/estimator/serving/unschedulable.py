@@ -1,8 +1,8 @@
-"""How many replicas of a workload have waited for a node for too long.
+"""Counts the replicas of a workload that have been unschedulable for too long.
 
-A Deployment's pods count only when they belong to its newest ReplicaSet, as in
-Karmada. Any other workload's pods count when a chain of controllers leads from them
-to it: StatefulSets, Jobs, and custom resources that own any of these.
+As in Karmada, a Deployment's pods count only if they belong to its newest ReplicaSet. Any other workload's
+pods count if a chain of controllers leads from them to it: StatefulSets, Jobs, and custom resources that own
+any of these.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -30,7 +30,7 @@ class PodControllerSpec(Wire, frozen=True):
 
 
 class PodController(WireObject, frozen=True):
-    """A Deployment or a ReplicaSet, as far as it matters here."""
+    """The needed fields of a Deployment or a ReplicaSet."""
 
     spec: PodControllerSpec = PodControllerSpec()
 
@@ -40,14 +40,14 @@ def is_deployment(reference: WorkloadReference) -> bool:
 
 
 def check_supported(reference: WorkloadReference, kinds: Collection[str]) -> None:
-    """Raises Invalid for a kind that the operator left out. No kinds: all are supported."""
+    """Raises UnsupportedKind for a kind that the operator excluded. No kinds: all are supported."""
     if kinds and reference.kind not in kinds:
         name = f"{reference.namespace}/{reference.name}"
         raise UnsupportedKind(f"kind({reference.kind}) of workload({name}) is not supported")
 
 
 class UnsupportedKind(Exception):
-    """In the words of Karmada's server."""
+    """The message is that of Karmada's server."""
 
 
 def of_deployment(
@@ -69,7 +69,7 @@ def of_deployment(
 def newest_replica_set(
     deployment: PodController, replica_sets: Iterable[PodController]
 ) -> PodController | None:
-    """The one made from the Deployment's present template; of several, the oldest."""
+    """The ReplicaSet of the Deployment's current template; of several, the oldest."""
     selector = _selector(deployment)
     newest = comparable_template(deployment.spec.template)
     owned = [
@@ -86,7 +86,7 @@ def newest_replica_set(
 
 
 def comparable_template(template: Mapping[str, Any] | None) -> Any:
-    """Templates that mean the same are equal: null like empty, quantities by value, no hash label."""
+    """Normalise a template: null like empty, quantities by value, no hash label."""
     plain = dict(template or {})
     meta = dict(plain.get("metadata") or {})
     meta["labels"] = {k: v for k, v in (meta.get("labels") or {}).items() if k != TEMPLATE_HASH}
@@ -129,7 +129,7 @@ def _controls(owner: PodController, reference: OwnerReference | None) -> bool:
 
 
 class UnschedulableReader:
-    """The same against a live cluster: reads the workload, and what else it takes, when asked."""
+    """Counts on a live cluster: reads the workload and related objects on demand."""
 
     def __init__(
         self, client: Client, find: Callable[[str, str], Any], owners: OwnerReader, kinds: Collection[str]
