@@ -1,5 +1,5 @@
-"""Scenarios played to their end: `scenario_file` describes one, `engine` plays it.
+"""Simulation: `scenario_file` describes a scenario, and `engine` runs it to its end.
 
-`arrivals` and `traces` bring objects, `cluster_recorder` sees what happens, `measurements` adds it up to
+`arrivals` and `traces` create objects, `cluster_recorder` observes the clusters, and `measurements` sums up
 `figures`.
 """

@@ -1,8 +1,7 @@
-"""Which workloads come when: from a scenario's workloads to objects with their times.
+"""Turns the workloads of a scenario into objects with arrival times.
 
-Pure, and drawn from random numbers of each workload's own, so that adding one does not
-change another. A wave thins arrivals out: each comes with the probability that its time
-of the day gives it.
+Pure. Each workload has its own random numbers, so that adding one does not change another. A wave thins
+arrivals out: each arrival is kept with a probability that depends on the time of day.
 """
 
 import math
@@ -32,7 +31,7 @@ class Arrival:
 
 
 def arrivals(scenario: Scenario) -> list[Arrival]:
-    """Of all workloads, in order of time."""
+    """Return the arrivals of all workloads, in order of time."""
     arrivals: list[Arrival] = []
     for workload in scenario.workloads:
         draw = Random(f"{scenario.seed}/workload/{workload.name}")  # noqa: S311 - repeatable on purpose
@@ -97,7 +96,7 @@ def build(
     pod: Mapping[str, Any],
     run_seconds: float | None,
 ) -> Object:
-    """Pods and Jobs end by themselves after `run_seconds`; Deployments are ended by whoever made them."""
+    """Return a workload. Pods and Jobs end after `run_seconds`; Deployments end when they are deleted."""
     labels = {**labels, "app": name}
     notes = dict(annotations)
     if run_seconds is not None and kind != "Deployment":

@@ -1,8 +1,8 @@
-"""Sees every write of one embedded cluster: what was decided, and what it adds up to.
+"""Observes every write of one embedded cluster: decisions and their sums.
 
-It listens to the server's store, past all faults and without taking part: nothing here
-asks, waits or writes. Decisions become lines of the log at the moment they are
-written; amounts are summed up exactly between two moments, not sampled.
+It listens to the store of the server, unaffected by faults and without influence: it sends no request, does
+not wait and does not write. Decisions become log lines at the moment of the write; amounts are integrated
+exactly, not sampled.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ class SeenPod:
     percent: int = 0
     gpus: int = 0
     node: str = ""
-    charged: bool = False  # to its node
+    charged: bool = False  # counted on its node
     gpu_amount: float = 0.0
 
 
@@ -54,7 +54,7 @@ class SeenNode:
 
 @dataclass
 class WatchedTotals:
-    """Sums since the measuring began; `..._seconds` are integrals over time."""
+    """Sums since the measurement began; `..._seconds` are integrals over time."""
 
     pods: int = 0
     bound: int = 0
@@ -68,7 +68,7 @@ class WatchedTotals:
     moves: int = 0
     moves_rejected: int = 0
     scale_ups: int = 0
-    waits: list[tuple[float, float]] = field(default_factory=list)  # from when to when, a pod each
+    waits: list[tuple[float, float]] = field(default_factory=list)  # begin and end of each pending period
     node_seconds: float = 0.0
     nodes_most: int = 0
     pod_seconds: float = 0.0
@@ -76,16 +76,16 @@ class WatchedTotals:
 
 
 class ClusterRecorder:
-    """`say(decision, details)` writes a line of the log."""
+    """Records one cluster. `say(decision, details)` writes a log line."""
 
     def __init__(self, server: ApiServer, now: Callable[[], float], say: Say) -> None:
         self.totals = WatchedTotals()
         self.pods: dict[str, SeenPod] = {}  # by namespace/name
         self.nodes: dict[str, SeenNode] = {}
         self.waiting: dict[str, float] = {}  # pods without a node, since when
-        self.ended: list[tuple[str, str]] = []  # pods that ran to their end, for whoever sweeps
+        self.ended: list[tuple[str, str]] = []  # pods that have ended, to be deleted by `sweep`
         self._now, self._say = now, say
-        self._amounts: dict[str, float] = {}  # of now, by the keys of Totals.seconds
+        self._amounts: dict[str, float] = {}  # current amounts, by the keys of `WatchedTotals.seconds`
         self._since = now()
         self._moves: dict[str, str] = {}
         self._handlers: dict[str, Callable[[StoredEvent], None]] = {
@@ -98,7 +98,7 @@ class ClusterRecorder:
             "resourcebindings.work.karmada.io": self._binding,
             "clusterresourcebindings.work.karmada.io": self._binding,
         }
-        for kind in ("nodes", "pods"):  # that a cluster began with
+        for kind in ("nodes", "pods"):  # objects that the cluster started with
             for record in server.cluster.store.collection(kind).records():
                 self._handlers[kind](StoredEvent("ADDED", record, None))
         server.cluster.store.listeners.append(self._changed)
@@ -106,7 +106,7 @@ class ClusterRecorder:
         server.around = self._around
 
     def begin(self) -> None:
-        """Forget the sums: measuring starts here."""
+        """Reset the sums: the measurement starts here."""
         self.settle()
         self.totals = WatchedTotals(nodes_most=len(self.nodes))
 
@@ -302,7 +302,7 @@ class ClusterRecorder:
         )
 
     def _configmap(self, event: StoredEvent) -> None:
-        """Records of consolidation moves."""
+        """Handle records of consolidation moves."""
         record = event.record
         if RECORD not in record.labels or event.type == "DELETED":
             return
@@ -372,7 +372,7 @@ def _gpu_memory(labels: Mapping[str, str]) -> int:
 
 
 def _gpu_share(pod: SeenPod, node: SeenNode) -> float:
-    """How much of GPUs a pod was given: whole ones, or the larger of its shares of memory and compute."""
+    """Return the GPU share of a pod: whole GPUs, or the larger of its shares of memory and compute."""
     whole = pod.requests.get(GPU, 0)
     if whole or not node.capacity.get(GPU):
         return float(whole)

@@ -1,8 +1,8 @@
-"""Runs one scenario to its end on manual time, and gives what came of it.
+"""Runs one scenario to its end on manual time and returns the result.
 
-The clusters and controllers are those that run anywhere else; here their clock jumps
-from timer to timer. The same scenario gives the same bytes, whatever the process,
-the machine or the hash seed: all randomness comes from the scenario's seed.
+Clusters and controllers are the same as elsewhere; here their clock jumps from timer to timer. The same
+scenario gives the same bytes, whatever the process, the machine or the hash seed: all randomness comes from
+the seed of the scenario.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from karpool_fleet.simulation.traces import read_traces
 log = structlog.get_logger(__name__)
 
 SETTLE_SECONDS = 30.0  # before the first arrival, so that every controller has seen the fleet
-Progress = Callable[[float], None]  # told the share that is done
+Progress = Callable[[float], None]  # called with the completed share
 _Do = Callable[[], Awaitable[Arrival | None]]
 _KINDS: dict[str, ApiResource] = {"Deployment": DEPLOYMENTS, "Job": JOBS, "Pod": PODS}
 
@@ -55,17 +55,17 @@ def simulate(
     catalogue: Path | None = None,
     replayed: Sequence[ReplayedChange] = (),
 ) -> Result:
-    """`replayed` is what a recording adds to the scenario; `catalogue` a file of what clouds sell, instead of
-    the shipped one.
+    """Run a scenario.
 
-    `reading` is told how far traces are read, `progress` how far time has come.
+    `replayed` are changes of a recording; `catalogue` is a file that replaces the shipped catalogue.
+    `reading` is called with the share of the traces that is read, `progress` with the share of the time.
 
-    Raises FleetError for what a scenario asks for and cannot have.
+    Raises FleetError when the scenario cannot be satisfied.
     """
     traced = read_traces(named.scenario, folder, reading)
     coming = sorted([*arrivals(named.scenario), *traced.arrivals], key=lambda arrival: arrival.at)
-    # A fleet is a great many objects that live long; looking through all of them for garbage again
-    # and again takes a quarter of the time.
+    # A fleet has many long-lived objects; repeated garbage collection over all of them takes a quarter of
+    # the time.
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 50, 1000)
     try:
@@ -130,7 +130,7 @@ async def _run(
 
 
 class DecisionLog:
-    """JSON lines: seconds since the start, the cluster, what was decided, and its details."""
+    """JSON lines: seconds since the start, the cluster, the decision and its details."""
 
     def __init__(self, clock: LoopClock, *, keep: bool) -> None:
         self.start: float | None = None
@@ -154,11 +154,11 @@ class DecisionLog:
 
 
 class People:
-    """Whoever creates, scales and deletes: arrivals, their ends, and actions."""
+    """The users of the fleet: they create, scale and delete objects, from arrivals and actions."""
 
     def __init__(self, fleet: EmbeddedFleet) -> None:
         self._fleet = fleet
-        self.refused = 0  # arrivals that a cluster did not accept
+        self.refused = 0  # arrivals that a cluster refused
         self._clients: dict[str, Client] = {}
 
     def client(self, cluster: str) -> Client:
@@ -173,7 +173,7 @@ class People:
         home: str,
         replayed: Iterable[ReplayedChange] = (),
     ) -> None:
-        """Everything at its time, in the order of the file where times are the same."""
+        """Execute everything at its time; equal times keep the order of the file."""
         start = self._fleet.clock.monotonic()
         queue: list[tuple[float, int, _Do]] = [
             (arrival.at, number, partial(self._arrive, arrival)) for number, arrival in enumerate(coming)
@@ -264,7 +264,7 @@ class People:
             log.warning("not deleted", cluster=cluster, name=name, reason=str(error))
 
     async def sweep(self, measuring: RunMeasurements) -> None:
-        """Take away pods that ran to their end and that nobody owns."""
+        """Delete ended pods without an owner."""
         while True:
             await self._fleet.clock.sleep(60.0)
             for cluster, watching in measuring.watching.items():

@@ -1,7 +1,7 @@
-"""The figures of a run: what is measured, in which unit, and how people read it.
+"""The figures of a run: definitions, units and formats.
 
-One table for all renderings and for `expect` in a scenario file. A figure that does not
-apply to a run (no GPU, no price) is None, and never 0.
+One table for all output formats and for `expect` in a scenario file. A figure that does not apply to a run
+(no GPU, no price) is None, never 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,22 +68,22 @@ class FigureSeries:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one variant. `log` holds the lines of the decision log, without line ends."""
+    """The result of one variant. `log` holds the lines of the decision log, without line ends."""
 
     variant: str
     seed: int
     seconds: float
     figures: Mapping[str, float | None]
     by_cluster: Mapping[str, Mapping[str, float | None]]
-    times: Sequence[float]  # of the samples, in seconds
+    times: Sequence[float]  # times of the samples, in seconds
     series: Mapping[str, FigureSeries]
     log: Sequence[bytes] = field(repr=False, default=())
     log_sha256: str = ""
-    notes: Sequence[str] = ()  # what a reader of the figures should know of the traces
+    notes: Sequence[str] = ()  # remarks about the traces for readers of the figures
 
 
 def shown(name: str, value: float | None) -> str:
-    """For people: rounded, with thousands separated; the unit is in the row's title."""
+    """Format a value for people: rounded, with thousands separators; the title of the row has the unit."""
     if value is None:
         return "-"
     return f"{value:,.{FIGURES[name].digits}f}"
@@ -95,7 +95,7 @@ def titled(name: str) -> str:
 
 
 def document(result: Result) -> dict[str, Any]:
-    """For machines: rounded to nine digits, so that it is the same text on every machine."""
+    """Return the document for machines: rounded to nine digits, so that it is the same on every machine."""
     return {
         "variant": result.variant,
         "seed": result.seed,

@@ -1,7 +1,7 @@
-"""From what is seen in every cluster to the figures and plots of a run.
+"""Computes the figures and plots of a run from the observations of every cluster.
 
-Money is summed up machine by machine, from launch to end; static nodes cost from the
-start. Samples are for plots only: no figure depends on how often they are taken.
+Cost is summed machine by machine, from launch to end; static nodes cost from the start. Samples are for plots
+only: no figure depends on their interval.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ class RunLog(Protocol):
 
 @dataclass
 class Bill:
-    """What machines cost, exactly: `per_hour` now, `spent` until `since`."""
+    """The exact cost of machines: `per_hour` now, `spent` until `since`."""
 
     now: Callable[[], float]
     per_hour: float = 0.0
@@ -72,10 +72,13 @@ class Bill:
 
 
 class FleetBilling:
-    """What all machines cost under one contract, exactly: it changes whenever one comes or goes."""
+    """The exact cost of all machines under one contract; it is updated whenever a machine starts or ends."""
 
     def __init__(self, fleet: EmbeddedFleet, shared: SharedContract, now: Callable[[], float]) -> None:
-        """What begins and ends is billed so from the next change of machines, or the next sample, on."""
+        """Start billing.
+
+        A commitment that begins or ends counts from the next change of machines or sample on.
+        """
         self._now, self.shared, self._wall = now, shared, fleet.clock.now
         self._machines: Counter[BilledKind] = Counter()
         self._running: dict[str, BilledKind] = {}
@@ -107,7 +110,7 @@ class FleetBilling:
         return self.shared.contract.at(self._wall()).bill(self._machines).per_hour
 
     def predict(self) -> None:
-        """Charge what controllers believe the bill to be for the time since the last sample."""
+        """Charge the cost that controllers predict for the time since the last sample."""
         at = self._now()
         self.predicted += self.shared.bill().per_hour * (at - self._sampled) / _HOUR
         self._sampled = at
@@ -144,7 +147,7 @@ class RunMeasurements:
         self._now = fleet.clock.monotonic
         self._bills: dict[str, Bill] = {}
         self._stuck_seconds = durations.seconds(scenario.stuck_after)
-        self._before: dict[str, tuple[int, int]] = {}  # launches and refusals when measuring began
+        self._before: dict[str, tuple[int, int]] = {}  # launches and refusals at the start of the measurement
         self._times: list[float] = []
         self._samples: dict[str, list[float | None]] = {name: [] for name in _SERIES}
         self._began = self._now()
@@ -155,7 +158,7 @@ class RunMeasurements:
         self._billing = FleetBilling(fleet, shared, self._now) if shared is not None else None
 
     async def through(self, progress: Callable[[float], None]) -> None:
-        """Until the scenario is over."""
+        """Sample until the scenario ends."""
         clock, start = self._fleet.clock, self._now()
         end, step = self._scenario.seconds, durations.seconds(self._scenario.sample)
         measure = durations.seconds(self._scenario.measure_from)
@@ -217,7 +220,7 @@ class RunMeasurements:
             self._samples[name].append(value)
 
     def result(self, variant: str, log: RunLog, refused: int = 0) -> Result:
-        """`refused`: arrivals that no cluster accepted."""
+        """Return the result. `refused`: arrivals that no cluster accepted."""
         for name in self._fleet.clusters:
             self.watching[name].settle()
             self._bills[name].settle()
@@ -326,12 +329,12 @@ def _still_waiting(watching: ClusterRecorder, now: float) -> Iterable[tuple[floa
 
 
 def most_at_once(spans: Iterable[tuple[float, float]], after: float) -> int:
-    """How many had been waiting for longer than `after` at the same moment, at most."""
+    """Return the largest number of pods that were pending for longer than `after` at the same moment."""
     steps = [
         step for since, until in spans if until - since > after for step in ((since + after, 1), (until, -1))
     ]
     most = level = 0
-    for _, change in sorted(steps):  # one that ends when another begins makes room first
+    for _, change in sorted(steps):  # an end and a begin at the same moment do not overlap
         level += change
         most = max(most, level)
     return most
@@ -367,7 +370,7 @@ def _percent(used: float, there: float) -> float | None:
 
 
 def quantile(ordered: list[float], share: float) -> float | None:
-    """The value that this share does not exceed; None of nothing."""
+    """Return the quantile; None for an empty list."""
     if not ordered:
         return None
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

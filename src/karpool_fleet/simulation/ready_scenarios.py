@@ -1,4 +1,4 @@
-"""The scenarios that are shipped: found by name, wherever Karpool is installed."""
+"""The shipped scenarios, found by name."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +9,13 @@ FOLDER = Path(__file__).parent.parent / "scenarios"
 
 
 def ready_scenarios() -> Iterator[tuple[str, Scenario]]:
-    """Every shipped scenario by name, as its first variant has it."""
+    """Yield every shipped scenario by name, with its first variant."""
     for path in sorted(FOLDER.glob("*.yaml")):
         yield path.stem, read_scenario(path)[0].scenario
 
 
 def scenario_path(scenario: Path) -> Path:
-    """The file that is meant: one of your own, or a shipped one by its name."""
+    """Return the path of a scenario: a file of the user, or a shipped one by name."""
     shipped = FOLDER / f"{scenario.name}.yaml"
     named = len(scenario.parts) == 1 and not scenario.suffix and not scenario.exists()
     return shipped if named and shipped.is_file() else scenario

@@ -1,8 +1,8 @@
-"""A file of a real cluster becomes a scenario: how it begins, and what people did to it from then on.
+"""Turns a file of a real cluster into a scenario: its first state, and what people changed afterwards.
 
-Of a recording, what people and their tools write is played again: workloads with their replicas, pods that
-no workload made, budgets, pools. What clusters do by themselves is left to the embedded one: pods of
-workloads, nodes, claims. Jobs run as long as theirs did.
+From a recording, the writes of people and their tools are replayed: workloads with their replicas, pods
+without a workload, budgets, pools. What the cluster does by itself is left to the embedded one: pods of
+workloads, nodes, claims. Jobs run as long as the recorded ones.
 """
 
 import re
@@ -41,10 +41,10 @@ Object = dict[str, Any]
 Key = tuple[str, str, str]  # kind, namespace, name
 
 CLUSTER = "recorded"
-AHEAD = "6h"  # how far a snapshot is played when nobody says
-# Policies beside each other, since that is the question; a scenario file may ask another.
+AHEAD = "6h"  # default duration for a snapshot
+# The default variants compare policies; a scenario file may compare something else.
 POLICIES = ("WhenEmpty", "Balanced", "WhenEmptyOrUnderutilized")
-# What people write. ReplicaSets and Jobs count only where no other workload makes them.
+# Kinds that people write. ReplicaSets and Jobs count only if no other workload owns them.
 _WRITTEN = {
     resource.kind: resource
     for resource in (
@@ -67,12 +67,12 @@ _WRITTEN = {
 }
 _MAKERS = frozenset(
     ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")
-)  # that the embedded world has
+)  # kinds that the embedded cluster has
 
 
 @dataclass(frozen=True)
 class ReplayedChange:
-    """At this second an object is as here, or gone (None). One with a status alone has come to its end."""
+    """An object at this second; None: deleted. A change with only a status ends the object."""
 
     at: float
     resource: ApiResource
@@ -83,7 +83,7 @@ class ReplayedChange:
 
 @dataclass
 class Replay:
-    """A recording, ready to be played: what is done when, and what was."""
+    """A recording to replay: the changes with their times, and the recorded result."""
 
     scenario: Scenario
     changes: list[ReplayedChange] = field(default_factory=list)
@@ -99,21 +99,21 @@ class Replay:
 
 
 def read_snapshot(path: Path, catalogue: Path | None = None, *, region: str = "") -> Replay:
-    """What comes of a cluster as a file has it, when nobody changes anything any more."""
+    """Return a scenario that starts with a saved cluster and has no further changes."""
     return Replay(_scenario(path, read_saved_cluster(path), AHEAD, catalogue, region))
 
 
 def read_recording(
     path: Path, catalogue: Path | None = None, duration: str | None = None, *, region: str = ""
 ) -> Replay:
-    """All of it, or as much as `duration` says. Raises SnapshotError, FleetError."""
+    """Return the whole recording, or its first `duration`. Raises SnapshotError, FleetError."""
     recording = Recording(path)
     saved = read_saved_cluster(path)
     changes = list(recording.changes())
     seconds = max((change.t for change in changes), default=0.0)
     if seconds <= 0:
         raise FleetError(f"{path}: has nothing after its first moment; --from-snapshot begins with it")
-    seconds = max(seconds, 1.0)  # no scenario is shorter
+    seconds = max(seconds, 1.0)  # the shortest scenario
     length = durations.show(round(seconds))
     if duration is not None:
         if durations.seconds(duration) > seconds:
@@ -130,7 +130,7 @@ def read_recording(
 
 
 def _region(saved: SavedCluster, catalogue: Path | None) -> str:
-    """Where the cluster says it is, as every other command finds it."""
+    """Return the region of the cluster, found as by every other command."""
     cluster = Cluster(Aspect.NODECLAIMS | Aspect.POOLS, market=market_of(catalogue))
     now = saved.taken_at or 0.0
     cluster.load(saved.objects, now)
@@ -168,7 +168,7 @@ def _scenario(
     )
 
 
-# What people did
+# Changes by people
 
 
 def _key(change: RecordedChange) -> Key | None:
@@ -186,8 +186,8 @@ def _controller(obj: Object) -> Mapping[str, Any]:
 
 
 def _lives(changes: Iterable[RecordedChange]) -> dict[Key, float]:
-    """How long the pods of each Job ran: the median of those whose end was seen."""
-    running: dict[Key, tuple[Key, float]] = {}  # pod -> its Job, since when
+    """Return the run time of each Job's pods: the median of those whose end was recorded."""
+    running: dict[Key, tuple[Key, float]] = {}  # pod -> its Job, and its start
     ran: dict[Key, list[float]] = {}
     for change in changes:
         key = _key(change)
@@ -205,8 +205,8 @@ def _lives(changes: Iterable[RecordedChange]) -> dict[Key, float]:
 
 
 def _played(changes: Iterable[RecordedChange], lives: Mapping[Key, float]) -> Iterable[ReplayedChange]:
-    before: dict[Key, bytes] = {}  # what people wrote last
-    at_work: set[Key] = set()  # pods of Jobs that were there at the start
+    before: dict[Key, bytes] = {}  # the last state that people wrote
+    at_work: set[Key] = set()  # pods of Jobs that ran at the start
     for change in changes:
         key = _key(change)
         if key is None or key[0] not in _WRITTEN:
@@ -227,14 +227,14 @@ def _played(changes: Iterable[RecordedChange], lives: Mapping[Key, float]) -> It
         obj = _as_written(change.put, lives.get(key))
         text = msgspec.json.encode(obj, order="sorted")
         if before.get(key) == text or (kind == "Pod" and key in before):
-            continue  # pods cannot be changed, only made
+            continue  # pods cannot be changed, only created
         before[key] = text
         if change.t > 0:
             yield ReplayedChange(change.t, resource, namespace, name, obj)
 
 
 def _as_written(recorded: Object, runs: float | None) -> Object:
-    """What its author sent, as far as it can be known."""
+    """Return the object as its author sent it, as far as that is known."""
     metadata = {
         key: recorded["metadata"][key]
         for key in ("name", "namespace", "labels", "annotations")
@@ -261,7 +261,7 @@ _UNIQUE_LABELS = re.compile(r"(batch\.kubernetes\.io/)?(controller-uid|job-name)
 
 
 def _job_spec(spec: Object, runs: float | None) -> Object:
-    """With a selector of its own, since the one in the file was made from a uid."""
+    """Return the spec without the selector, which was generated from a uid."""
     template = spec.get("template") or {}
     metadata = template.get("metadata") or {}
     labels = {k: v for k, v in (metadata.get("labels") or {}).items() if not _UNIQUE_LABELS.match(k)}
@@ -273,16 +273,16 @@ def _job_spec(spec: Object, runs: float | None) -> Object:
     return {key: value for key, value in spec.items() if key != "selector"} | {"template": made}
 
 
-# What was
+# The recorded result
 
 
 def _as_recorded(changes: Iterable[RecordedChange], seconds: float, catalogue: Catalogue) -> Result:
-    """Nodes and their list prices, as they were; what a recording does not tell is not known."""
+    """Return recorded nodes and their list prices; other figures are not known."""
     prices: dict[str, float] = {}
     figures: dict[str, float | None] = dict.fromkeys(FIGURES)
     spent = node_seconds = since = 0.0
     most, unpriced = 0, 0
-    steps: list[tuple[float, float, int]] = []  # when, dollars an hour, nodes
+    steps: list[tuple[float, float, int]] = []  # time, dollars per hour, nodes
     for change in changes:
         key = _key(change)
         if key is None or key[0] != "Node" or (change.put is not None) == (key[2] in prices):

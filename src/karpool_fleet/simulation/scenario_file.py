@@ -1,8 +1,7 @@
-"""Scenario files: a fleet, what happens to it, who runs it, and what is compared.
+"""Scenario files: a fleet, its workloads and faults, its controllers, and the variants to compare.
 
-Clusters, Karmada and faults are those of a fleet file. A variant is the whole scenario with
-some fields replaced (a merge patch), so that every variant is checked like a file of its
-own. Errors name the line.
+Clusters, Karmada and faults are those of a fleet file. A variant is the whole scenario with some fields
+replaced (a merge patch), so that every variant is checked like a file of its own. Errors name the line.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,11 +33,11 @@ class _Part(msgspec.Struct, rename="camel", frozen=True, kw_only=True, forbid_un
 
 
 class Wave(_Part, frozen=True):
-    """Arrivals become rarer and more frequent: `low` is the share that comes at the quietest time."""
+    """Arrivals vary over time: `low` is the share that is left at the quietest time."""
 
     period: str = "24h"
     low: float = 0.2
-    peak: str = "14h"  # when within the period most come
+    peak: str = "14h"  # time of the maximum within the period
 
 
 class ScenarioChoice(_Part, frozen=True):
@@ -47,7 +46,7 @@ class ScenarioChoice(_Part, frozen=True):
 
 
 class ScenarioWorkload(_Part, frozen=True):
-    """Objects that come one after another. `replicas`: one number, or the least and the most."""
+    """Objects that arrive one after another. `replicas`: one number, or the minimum and the maximum."""
 
     name: str
     kind: str = "Deployment"
@@ -64,24 +63,24 @@ class ScenarioWorkload(_Part, frozen=True):
     sizes: list[ScenarioChoice] = []  # instead of requests: one of these, by weight
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    pod: dict[str, Any] = {}  # more of the pod's spec
+    pod: dict[str, Any] = {}  # further fields of the pod spec
 
 
 class Trace(_Part, frozen=True):
-    """Pods of a CSV file. `speed` 10: what took ten hours takes one."""
+    """Pods of a CSV file. With `speed` 10, ten hours of the trace take one."""
 
     file: str
     cluster: str = ""
     namespace: str = "default"
     kind: str = "Pod"
-    start: str = "0s"  # when the first one comes
-    skip: str = "0s"  # this much of the trace is left out at its beginning
+    start: str = "0s"  # arrival of the first pod
+    skip: str = "0s"  # skipped at the beginning of the trace
     speed: float = 1.0
     limit: int = 1000
-    select: dict[str, str] = {}  # columns and the values they must have
-    cpu: float = 1.0  # factors of what pods ask for
+    select: dict[str, str] = {}  # required values of columns
+    cpu: float = 1.0  # factors of the pods' requests
     memory: float = 1.0
-    gpu: str = "nvidia.com/gpu"  # "": GPUs are left out; "fraction": TensorFusion's annotations
+    gpu: str = "nvidia.com/gpu"  # "": without GPUs; "fraction": TensorFusion's annotations
     labels: dict[str, str] = {}
     pod: dict[str, Any] = {}
 
@@ -101,7 +100,7 @@ class DeleteAction(_Part, frozen=True):
 
 
 class ScenarioAction(_Part, frozen=True):
-    """What a person does at some time; exactly one of apply, scale, delete."""
+    """An action of a person at some time; exactly one of apply, scale, delete."""
 
     at: str
     cluster: str = ""
@@ -116,7 +115,7 @@ class Variant(_Part, frozen=True):
 
 
 class Expectation(_Part, frozen=True):
-    """What the result must be. Without a variant, of every one. `least`, `most`: inclusive."""
+    """An expected result; without a variant, of every variant. `least` and `most` are inclusive."""
 
     figure: str
     variant: str = ""
@@ -134,15 +133,15 @@ class Scenario(_Part, frozen=True):
     duration: str = "1h"
     measure_from: str = "0s"
     sample: str = "1m"
-    idle_checks: str = "0s"  # so seldom are watches looked at on which nothing happens; 0s: every minute
-    stuck_after: str = "5m"  # a pod that waits longer was promised room that is not there
+    idle_checks: str = "0s"  # check interval of idle watches; 0s: every minute
+    stuck_after: str = "5m"  # a pod that is pending for longer was promised room that does not exist
     clusters: list[ClusterSpec] = []
     karmada: KarmadaSpec | None = None
     faults: list[FaultSpec] = []
     controllers: dict[str, dict[str, Any]] = {}
-    contract: dict[str, Any] | None = None  # as docs/contracts.md says; one for all clusters
-    contract_known: bool = True  # to controllers; it is billed in any case
-    objects: list[dict[str, Any]] = []  # where Karmada is, else in the first cluster
+    contract: dict[str, Any] | None = None  # as in docs/contracts.md; one for all clusters
+    contract_known: bool = True  # whether controllers know the contract; it is billed in any case
+    objects: list[dict[str, Any]] = []  # for Karmada, or without it for the first cluster
     workloads: list[ScenarioWorkload] = []
     traces: list[Trace] = []
     actions: list[ScenarioAction] = []
@@ -155,7 +154,7 @@ class Scenario(_Part, frozen=True):
 
     @property
     def home(self) -> str:
-        """Where things go that name no cluster."""
+        """Return the default cluster."""
         return self.karmada.name if self.karmada is not None else self.clusters[0].name
 
     @property
@@ -164,19 +163,19 @@ class Scenario(_Part, frozen=True):
 
 
 class Named(msgspec.Struct, frozen=True):
-    """One variant, ready to run; the only one of a scenario without variants is called `result`."""
+    """One variant to run; the only one of a scenario without variants is called `result`."""
 
     name: str
     scenario: Scenario
 
 
 def read_scenario(path: Path) -> list[Named]:
-    """Every variant of the file. Raises FleetError."""
+    """Read every variant of a file. Raises FleetError."""
     return parse_scenario(read_bytes(path, WHAT), str(path))
 
 
 def parse_scenario(data: bytes, where: str = "scenario file") -> list[Named]:
-    """Raises FleetError, whatever the bytes are."""
+    """Parse every variant. Raises FleetError for any invalid input."""
     base = parse(data, where, WHAT, Scenario, check_scenario)
     document = one_document(data, where, WHAT)
     if not base.variants:
@@ -198,7 +197,7 @@ def _variants(data: bytes, where: str, document: Object, base: Scenario) -> Iter
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """A merge patch (RFC 7386): objects are merged, null removes, everything else replaces."""
+    """Apply a merge patch (RFC 7386): objects are merged, null removes, everything else replaces."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -211,7 +210,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def check_scenario(scenario: Scenario) -> None:
-    """What types cannot say; raises Invalid with the path."""
+    """Check what types cannot express. Raises Invalid with the path."""
     if scenario.api_version != API_VERSION or scenario.kind != "Scenario":
         raise Invalid("kind", f"{scenario.api_version} {scenario.kind}", f"must be {API_VERSION} Scenario")
     duration = _seconds("duration", scenario.duration)

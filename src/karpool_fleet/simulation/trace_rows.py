@@ -1,8 +1,7 @@
-"""Rows of CSV files that somebody else wrote: gzip or not, a row at a time, in bounded memory.
+"""Reads rows of third-party CSV files, with or without gzip, one at a time and in bounded memory.
 
-Every row has exactly the header's fields; whatever is wrong is one FleetError with the
-file and the line that the row begins at. How far reading has come is told by the bytes of
-the file, so that a long file can show its progress.
+Every row has exactly the fields of the header; each problem is one FleetError with the file and the first
+line of the row. Progress is measured in bytes of the file.
 """
 
 import csv
@@ -17,11 +16,11 @@ from pathlib import Path
 
 from karpool_fleet.clusters.strict_file import FleetError
 
-BYTES_MAX = 512 * 2**20  # unpacked
+BYTES_MAX = 512 * 2**20  # uncompressed
 LINE_MAX = 256 * 2**10
 COLUMNS_SHOWN = 20
 _NAME_SHOWN = 40
-_TELL_EVERY = 4096  # rows
+_TELL_EVERY = 4096  # rows between two progress reports
 _BOM = b"\xef\xbb\xbf"
 _MIB = 2**20
 Row = Mapping[str, str]
@@ -30,14 +29,14 @@ Progress = Callable[[float], None]
 
 
 class Table:
-    """The header of an open file, and its rows with the line that each begins at."""
+    """The header of an open file, and its rows with their first lines."""
 
     def __init__(
         self, path: Path, raw: io.BufferedReader, stream: io.BufferedIOBase, progress: Progress
     ) -> None:
         self._path, self._raw, self._progress = path, raw, progress
         self._size = os.fstat(raw.fileno()).st_size
-        self._line = 0  # that was read last
+        self._line = 0  # last line that was read
         self._reader = csv.reader(self._lines(stream), strict=True)
         self._read = iter(self._checked())
         _, names = next(self._read, (1, []))
@@ -49,7 +48,7 @@ class Table:
             raise FleetError(f"{path}:1: has the column {shown([twice])!r} twice; leave one of them out")
 
     def rows(self, select: Mapping[str, str]) -> Rows:
-        """Those that have these values. Raises FleetError."""
+        """Yield the rows that have these values. Raises FleetError."""
         if missing := sorted(set(select) - set(self.header)):
             raise FleetError(
                 f"{self._path}: select: has no column {missing[0]!r}; there are {shown(self.header)}"
@@ -98,12 +97,12 @@ class Table:
 
 @contextmanager
 def opened(path: Path, progress: Progress = lambda share: None) -> Iterator[Table]:
-    """Raises FleetError."""
+    """Open a file. Raises FleetError."""
     try:
         raw = path.open("rb")
     except OSError as error:
         raise FleetError(f"{path}: {error.strerror}; give the path of a CSV file") from None
-    except ValueError:  # a name that no file can have
+    except ValueError:  # an invalid file name
         raise FleetError(f"{shown([str(path)])}: is not the name of a file") from None
     with raw:
         packed = raw.peek(2)[:2] == b"\x1f\x8b"
@@ -112,7 +111,7 @@ def opened(path: Path, progress: Progress = lambda share: None) -> Iterator[Tabl
 
 
 def can_be_read_twice(path: Path) -> bool:
-    """A pipe cannot; what is not there can be found missing again and again."""
+    """Whether a file can be read twice: a pipe cannot, and a missing file fails both times."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
@@ -120,6 +119,6 @@ def can_be_read_twice(path: Path) -> bool:
 
 
 def shown(names: Sequence[str]) -> str:
-    """Column names as a message may repeat them: a few, short, and harmless to a terminal."""
+    """Format column names for a message: a few, short, and safe for a terminal."""
     few = [name[:_NAME_SHOWN] for name in names[:COLUMNS_SHOWN]]
     return ", ".join("".join(c if c.isprintable() else "?" for c in name) for name in few)

@@ -1,10 +1,9 @@
-"""Traces: CSV files of pods (or of machines), read into arrivals.
+"""Traces: CSV files of pods (or of machines) that become arrivals.
 
-What a file holds is told by its columns, gzip or not. Times count in seconds from the
-trace's zero; an empty creation time is a pod that was there before, an empty deletion time
-one that outlives the trace. A row that cannot be read is an error with its line: a
-trace that is silently shorter would be another trace. Memory is bounded by a trace's
-`limit`, not by its file.
+The columns of a file determine its format; gzip is supported. Times are seconds from the trace's zero; a pod
+without creation time existed before, and one without deletion time outlives the trace. A row that cannot be
+read is an error with its line: a silently shorter trace would be another trace. Memory is bounded by the
+`limit` of a trace, not by its file.
 """
 
 import heapq
@@ -26,7 +25,10 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class TracedPod:
-    """`gpu_share` is of one device, 0 to 1; with whole devices it is 1. Times are the trace's own."""
+    """A pod of a trace.
+
+    `gpu_share` is of one device, 0 to 1; with whole devices it is 1. Times are the trace's.
+    """
 
     name: str
     created: float | None
@@ -48,14 +50,14 @@ class TracedMachine:
 
 @dataclass
 class Traced:
-    """What comes of all traces, in order of time; `notes` say what is left out or missing."""
+    """The arrivals of all traces in order of time; `notes` say what is left out or missing."""
 
     arrivals: list[Arrival] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 def check_traces(scenario: Scenario, folder: Path) -> None:
-    """Whether the files are there and their columns known. Raises FleetError."""
+    """Check that the files exist and have known columns. Raises FleetError."""
     for index, trace in enumerate(scenario.traces):
         path = folder / trace.file
         if can_be_read_twice(path):
@@ -66,7 +68,7 @@ def check_traces(scenario: Scenario, folder: Path) -> None:
 
 
 def read_traces(scenario: Scenario, folder: Path, progress: Progress = lambda share: None) -> Traced:
-    """Raises FleetError."""
+    """Read the traces. Raises FleetError."""
     trace = Traced()
     count = len(scenario.traces)
     for index in range(count):
@@ -119,7 +121,7 @@ def _nothing(path: Path, trace: Trace) -> str:
 
 
 class _Within:
-    """Pods of a trace that come within the scenario's time, and when."""
+    """Maps the pods of a trace into the time of the scenario."""
 
     def __init__(self, trace: Trace, seconds: float) -> None:
         self._limit, self._speed, self._seconds = trace.limit, trace.speed, seconds
@@ -127,7 +129,7 @@ class _Within:
         self.rows = self.kept = 0
 
     def first(self, pods: Iterator[TracedPod]) -> list[TracedPod]:
-        """In order of their time, as many as the limit lets in; no more than those are held."""
+        """Return the first pods in order of time, up to the limit; only these are held in memory."""
         return heapq.nsmallest(
             self._limit, self._counted(pods), key=lambda pod: (pod.created or 0.0, pod.name)
         )
@@ -143,7 +145,7 @@ class _Within:
         return self._start + self._since(pod) / self._speed
 
     def left(self, pod: TracedPod) -> float | None:
-        """How long it runs."""
+        """Return how long a pod runs."""
         if pod.deleted is None:
             return None
         return max(pod.deleted - self._skip - self._since(pod), 1.0) / self._speed
@@ -202,7 +204,7 @@ def _node(trace: Trace, machine: TracedMachine, name: str) -> Object:
 
 
 def _number(path: Path, line: int, row: Row, column: str) -> float:
-    """Empty is 0. Raises FleetError."""
+    """Return a number; 0 for an empty field. Raises FleetError."""
     text = row[column].strip()
     try:
         value = float(text) if text else 0.0
@@ -214,7 +216,7 @@ def _number(path: Path, line: int, row: Row, column: str) -> float:
 
 
 def _whole(path: Path, line: int, row: Row, column: str) -> int:
-    """0 where the column is not there. Raises FleetError."""
+    """Return a whole number; 0 without the column. Raises FleetError."""
     value = _number(path, line, row, column) if column in row else 0.0
     if not value.is_integer():
         raise FleetError(f"{path}:{line}: {column}: {row[column][:100]!r} is not a whole number")
@@ -234,7 +236,7 @@ def _times(path: Path, line: int, row: Row) -> tuple[float | None, float | None]
 
 
 def _openb(path: Path, rows: Rows) -> Iterator[TracedPod]:
-    """Pods of Alibaba's GPU trace of 2023, and every file with its columns."""
+    """Read pods of Alibaba's GPU trace of 2023, and of every file with its columns."""
     for line, row in rows:
         share = _number(path, line, row, "gpu_milli") / 1000 if "gpu_milli" in row else 1.0
         yield TracedPod(
@@ -248,7 +250,7 @@ def _openb(path: Path, rows: Rows) -> Iterator[TracedPod]:
 
 
 def _dlrm(path: Path, rows: Rows) -> Iterator[TracedPod]:
-    """Instances of Alibaba's recommendation services of 2025: cores and GiB."""
+    """Read instances of Alibaba's recommendation services of 2025: cores and GiB."""
     for line, row in rows:
         yield TracedPod(
             row.get("instance_sn", str(line)),
@@ -259,12 +261,12 @@ def _dlrm(path: Path, rows: Rows) -> Iterator[TracedPod]:
         )
 
 
-_SERVING_CPU_MILLI = 1000  # the trace of GPU use does not say; one core and 4 GiB serve a model
+_SERVING_CPU_MILLI = 1000  # not in the trace of GPU use; one core and 4 GiB serve a model
 _SERVING_MEMORY = 4 * _GIB
 
 
 def _use(path: Path, rows: Rows) -> Iterator[TracedPod]:
-    """Samples of GPU use become one pod each, sized by its peak; it lives from first to last sample."""
+    """Turn samples of GPU use into one pod each, with its peak as size, from first to last sample."""
     seen: dict[str, list[float]] = {}  # first, last, duty, memory
     for line, row in rows:
         at = _number(path, line, row, "t_s")
@@ -287,18 +289,18 @@ def _use(path: Path, rows: Rows) -> Iterator[TracedPod]:
         )
 
 
-_MEMORY_PER_CPU = 4 * _GIB  # the list of spot machines does not say
+_MEMORY_PER_CPU = 4 * _GIB  # not in the list of spot machines
 
 
 def _spot_machine(path: Path, line: int, row: Row) -> TracedMachine:
-    """Of Alibaba's spot GPU trace of 2026."""
+    """Read a machine of Alibaba's spot GPU trace of 2026."""
     cpu = round(_number(path, line, row, "cpu_num"))
     gpus = _whole(path, line, row, "gpu_capacity_num")
     return TracedMachine(cpu * 1000, cpu * _MEMORY_PER_CPU, gpus, row["gpu_model"].strip())
 
 
 def _openb_machine(path: Path, line: int, row: Row) -> TracedMachine:
-    """Of Alibaba's GPU trace of 2023."""
+    """Read a machine of Alibaba's GPU trace of 2023."""
     return TracedMachine(
         cpu_milli=round(_number(path, line, row, "cpu_milli")),
         memory_bytes=round(_number(path, line, row, "memory_mib") * _MIB),
@@ -309,7 +311,7 @@ def _openb_machine(path: Path, line: int, row: Row) -> TracedMachine:
 
 @dataclass(frozen=True)
 class _Format:
-    """Columns that a file has, and how its rows are read: as pods, or as a machine each."""
+    """The columns of a file format, and its reader: for pods, or for one machine per row."""
 
     columns: tuple[str, ...]
     pods: Callable[[Path, Rows], Iterator[TracedPod]] | None = None
@@ -318,7 +320,7 @@ class _Format:
 
 _FORMATS: Sequence[_Format] = (
     _Format(("cpu_milli", "memory_mib", "creation_time"), pods=_openb),
-    _Format(("cpu_milli", "memory_mib", "num_gpu"), pods=_openb),  # all there at the start
+    _Format(("cpu_milli", "memory_mib", "num_gpu"), pods=_openb),  # all exist from the start
     _Format(("cpu_request", "memory_request", "creation_time"), pods=_dlrm),
     _Format(("t_s", "pod", "gpu_duty_pct", "gpu_mem_mib"), pods=_use),
     _Format(("gpu_model", "gpu_capacity_num", "cpu_num", "node_name"), machine=_spot_machine),
@@ -327,7 +329,7 @@ _FORMATS: Sequence[_Format] = (
 
 
 def _format(path: Path, header: Sequence[str]) -> _Format:
-    """Raises FleetError, with what the nearest format would need."""
+    """Return the format. Raises FleetError with the columns that the nearest format needs."""
     columns = set(header)
     for trace_format in _FORMATS:
         if columns.issuperset(trace_format.columns):
