@@ -1,4 +1,4 @@
-"""The controllers that turn workloads into pods."""
+"""The workload controllers: they create and delete the pods of Deployments, Jobs and other workloads."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from karpool_fleet.workloads.statefulset import StatefulSetController
 
 
 def workload_components() -> Mapping[str, Build]:
-    """What to add to a cluster, by the names upstream gives these controllers."""
+    """Return the components to add to a cluster, by upstream's names."""
     return {
         "deployment-controller": DeploymentController,
         "replicaset-controller": ReplicaSetController,

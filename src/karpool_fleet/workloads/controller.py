@@ -1,9 +1,8 @@
-"""What the workload controllers have in common: a queue of owners, and careful writes.
+"""The base of the workload controllers: a queue of owners, and careful writes.
 
-A controller looks at one owner at a time, decides, and writes. It is correct when it
-is killed between any two writes, and when what it sees is behind. Events of pods
-are gathered for a moment, so that a thousand pods that start together cost a few
-looks and not a thousand.
+A controller reconciles one owner at a time. It is correct when it is killed between any two writes, and when
+its cache is behind. Pod events are batched for a moment, so that a thousand pods that start together cost a
+few reconciliations, not a thousand.
 """
 
 import asyncio
@@ -28,18 +27,18 @@ from karpool_fleet.workloads.pods import name_for
 
 T = TypeVar("T")
 _NAME_DRAWS = 16
-BURST = 500  # creations or deletions in one look, as upstream
+BURST = 500  # creations or deletions in one reconciliation, as upstream
 
 
 WORKERS = 5
-GATHER_SECONDS = 0.1  # how long events of pods may wait for others
+GATHER_SECONDS = 0.1  # how long pod events are batched
 
-# Where a write by somebody else shows, as far as it matters to a controller.
+# Metadata in which a write of another client matters to a controller.
 _FOREIGN = ("generation", "labels", "annotations", "deletionTimestamp", "ownerReferences", "finalizers")
 
 
 class Latest:
-    """The newest known state of each owner: what the watch told, or what we wrote since."""
+    """The newest state of each owner: from the watch, or from our own later writes."""
 
     def __init__(self, feed: Feed[Object]) -> None:
         self._feed = feed
@@ -51,7 +50,7 @@ class Latest:
         return self._written.get(key) or self._feed.get(key)
 
     def assume(self, answer: Object, before: Object) -> None:
-        """Take the answer to a write of ours on `before` as the newest state."""
+        """Store the answer to our write on `before` as the newest state."""
         key = key_of(meta_of(answer))
         seen = self._feed.get(key)
         if seen is not None and _version(seen) < _version(answer):
@@ -60,7 +59,7 @@ class Latest:
             self._quiet[key] = alone
 
     async def catch_up(self, client: Client, resource: ApiResource) -> None:
-        """Take in what a predecessor wrote and the watch has not told yet."""
+        """Read what a former process wrote and the watch has not reported yet."""
         for live in (await client.list(resource)).items:
             key = key_of(meta_of(live))
             seen = self._feed.get(key)
@@ -68,7 +67,7 @@ class Latest:
                 self._written[key], self._quiet[key] = live, False
 
     def is_own(self, key: ObjectKey, obj: Object) -> bool:
-        """Whether this very state is the answer to our latest write, and holds nobody else's."""
+        """Whether this state is the answer to our latest write, without changes by others."""
         written = self._written.get(key)
         return written is not None and _version(written) == _version(obj) and self._quiet[key]
 
@@ -85,7 +84,7 @@ def _version(obj: Object) -> int:
 
 
 class WorkloadController:
-    """Owners of one kind. Subclasses reconcile, and say which dependents they have."""
+    """Reconciles owners of one kind. Subclasses reconcile, and name their dependents."""
 
     resource: ApiResource
 
@@ -97,14 +96,14 @@ class WorkloadController:
         self.queue: WorkQueue[ObjectKey] = WorkQueue(context.clock, chance=context.random.random)
         self.selectors = Selectors()
         feed: Feed[Object] = context.informers.of(self.resource)
-        feed.on_change(self._on_change)  # before `Latest`, which forgets what it is told of
+        feed.on_change(self._on_change)  # before `Latest`, which drops its copy on the same event
         self.owners = Latest(feed)
         self.dependents: list[Dependents[Any]] = []
 
     def watch(
         self, resource: ApiResource, into: type[T], *, group: Callable[[T], str] | None = None
     ) -> Dependents[T]:
-        """Follow objects of `resource` as dependents; called while constructing."""
+        """Watch objects of `resource` as dependents; called in the constructor."""
         dependents = Dependents(
             self.context.informers.of(resource, into),
             self.client,
@@ -160,9 +159,9 @@ class WorkloadController:
             self.owners.assume(answer, obj)
 
     async def create_named(self, dependents: Dependents[Any], obj: Object, owner_uid: str) -> bool:
-        """Create an object whose name we chose; whether the owner has it now.
+        """Create an object with a fixed name; return whether the owner has it now.
 
-        An answer that was lost is looked up, so that nothing is created twice.
+        If the answer is lost, the object is read, so that nothing is created twice.
         """
         meta, resource = obj["metadata"], dependents.resource
         try:
@@ -179,7 +178,7 @@ class WorkloadController:
     async def create_pod(
         self, dependents: Dependents[Any], obj: Object, base: str, build: Callable[[str], Object]
     ) -> None:
-        """Create the pod that `build` gives for a name of its own, drawn until it is free."""
+        """Create the pod of `build` under a random name; names are drawn until one is free."""
         meta = obj["metadata"]
         for _ in range(_NAME_DRAWS):
             name = name_for(base, self.random)
@@ -200,7 +199,7 @@ class WorkloadController:
     async def create_all(
         self, obj: Object, works: Sequence[Callable[[], Awaitable[None]]]
     ) -> KubeError | None:
-        """Create pods, and say what stopped that."""
+        """Create pods; record an event for the first error and return it."""
         error = await slow_start(works)
         if error is not None:
             self.record(obj, "Warning", "FailedCreate", f"Error creating: {error}")
@@ -215,9 +214,9 @@ class WorkloadController:
 
 
 async def slow_start(works: Sequence[Callable[[], Awaitable[None]]]) -> KubeError | None:
-    """Do 1, then 2, 4, 8, ... at a time; stop after a batch with a failure, and return the first.
+    """Run 1, then 2, 4, 8, ... at a time; stop after a batch with a failure, and return the first one.
 
-    When the server refuses all of them, it is asked once and not five hundred times.
+    If the server refuses all of them, it gets one request and not five hundred.
     """
     done, size = 0, 1
     while done < len(works):

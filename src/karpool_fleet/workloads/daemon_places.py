@@ -1,7 +1,7 @@
-"""A DaemonSet node by node: what each node has, lacks and should lose.
+"""The state of a DaemonSet node by node: pods that a node has, lacks or should lose.
 
-`assess` looks at one node. `DaemonLedger` keeps the sums over all of them, so that a
-change costs as much as the nodes it touches and not as much as the cluster.
+`assess` evaluates one node. `DaemonLedger` keeps the sums over all nodes, so that the cost of a change
+depends on the nodes it affects, not on the cluster.
 """
 
 from collections import Counter
@@ -20,20 +20,20 @@ class DaemonPlace:
     wanted: bool = False
     create: bool = False
     delete: tuple[Pod, ...] = ()
-    failed: tuple[Pod, ...] = ()  # to be deleted too, but not in a hurry
-    idle: tuple[Pod, ...] = ()  # of an old revision, and not serving
-    serving: tuple[Pod, ...] = ()  # of an old revision, and serving
-    counts: tuple[str, ...] = ()  # what this node adds one to
-    waiting: bool = False  # ready, and available once enough time has passed
+    failed: tuple[Pod, ...] = ()  # to be deleted too, with back-off
+    idle: tuple[Pod, ...] = ()  # of an old revision, and not available
+    serving: tuple[Pod, ...] = ()  # of an old revision, and available
+    counts: tuple[str, ...] = ()  # counters that this node adds one to
+    waiting: bool = False  # ready, and available after minReadySeconds
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonStanding:
-    """What a node is to a DaemonSet."""
+    """Whether a node should have, or may keep, a pod of a DaemonSet."""
 
     known: bool
     tolerable: bool  # a pod may stay
-    wanted: bool  # there should be one
+    wanted: bool  # a pod should run
 
 
 def assess(
@@ -47,13 +47,13 @@ def assess(
     running = sorted((pod for pod in living if not pod.is_terminal), key=_seniority)
     delete: tuple[Pod, ...] = ()
     if not standing.known:
-        # Pods on a node that has gone are for the pod garbage collector; the others never start.
+        # The pod garbage collector handles pods on deleted nodes; the others never start.
         delete = tuple(pod for pod in running if not pod.spec.node_name)
     elif not standing.tolerable:
         delete = tuple(running)
     elif len(running) > 1:
         delete = tuple(running[1:])
-    # What has not gone yet still has its place.
+    # A pod that is not gone yet still occupies its place.
     present = running or [pod for pod in pods if not pod.is_terminal]
     first = present[0] if present else None
     counts: list[str] = []
@@ -86,7 +86,7 @@ def _counts(pod: Pod, is_current: Callable[[Pod], bool], is_available: Callable[
 
 
 def _seniority(pod: Pod) -> tuple[bool, str, str]:
-    """Placed before waiting, older before younger."""
+    """Return a sort key: placed before pending, older before younger."""
     return not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.name
 
 
@@ -95,19 +95,19 @@ NOWHERE = DaemonPlace()
 
 @dataclass(slots=True)
 class DaemonLedger:
-    """All places of one DaemonSet under one revision of it."""
+    """All places of one DaemonSet under one revision."""
 
-    basis: tuple[object, ...] = ()  # what the assessments rest on besides nodes and pods
+    basis: tuple[object, ...] = ()  # what the assessments depend on besides nodes and pods
     eligible: EligibleDaemonNodes = NO_NODES
     places: dict[str, DaemonPlace] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    dirty: dict[str, None] = field(default_factory=dict)  # to be assessed again
+    dirty: dict[str, None] = field(default_factory=dict)  # nodes to assess again
     waiting: dict[str, None] = field(default_factory=dict)
     outdated: dict[str, None] = field(default_factory=dict)
     failed: dict[str, None] = field(default_factory=dict)
 
     def restart(self, basis: tuple[object, ...]) -> None:
-        """Forget every assessment."""
+        """Drop every assessment."""
         self.basis, self.eligible = basis, NO_NODES
         for table in (self.places, self.counts, self.dirty, self.waiting, self.outdated, self.failed):
             table.clear()
@@ -123,7 +123,7 @@ class DaemonLedger:
         _mark(self.failed, node, bool(place.failed))
 
     def replaceable(self, most_unavailable: int) -> list[Pod]:
-        """Pods of old revisions that may go now: those that do not serve at once, others within bounds."""
+        """Return old pods that may be deleted now: unavailable ones at once, others within bounds."""
         idle: list[Pod] = []
         serving: list[Pod] = []
         for node in self.outdated:

@@ -1,8 +1,7 @@
-"""One pod of a DaemonSet on every node that suits it, for as long as it suits.
+"""The DaemonSet controller: one pod on every eligible node.
 
-Which nodes those are is asked of the shared kernel; what each needs is decided in
-`daemon_places`. A pod is tied to its node by a node affinity on the node's name and placed
-there by the scheduler, so that it counts like any other.
+The shared kernel decides which nodes are eligible; `daemon_places` decides what each node needs. A pod has a
+node affinity on the name of its node and is placed by the scheduler, so that it counts like any other.
 """
 
 from functools import partial
@@ -32,7 +31,7 @@ FAILED_BACKOFF = Backoff(first=1.0, limit=900.0)
 
 
 def target_of(pod: Pod) -> str:
-    """The node a daemon pod is on, or is meant for."""
+    """Return the node that a daemon pod is on, or is meant for."""
     if pod.spec.node_name:
         return pod.spec.node_name
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
@@ -45,7 +44,7 @@ def target_of(pod: Pod) -> str:
 
 
 def most_unavailable(spec: Object, nodes: int) -> int | None:
-    """How many nodes may lack a serving pod during an update; None when pods are replaced by hand."""
+    """Return how many nodes may lack an available pod during an update; None with OnDelete."""
     strategy = spec.get("updateStrategy") or {}
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
         return None
@@ -78,7 +77,7 @@ def status_of(obj: Object, ledger: DaemonLedger) -> Object:
 
 
 def pod_spec(spec: Object, node: str) -> Object:
-    """A template's spec, tied to one node and tolerating what daemon pods tolerate."""
+    """Return a template's spec for one node, with the tolerations of daemon pods."""
     field_term = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [field_term]}]}
     affinity = dict(spec.get("affinity") or {})
@@ -108,8 +107,9 @@ class DaemonSetController(WorkloadController):
         self._revisions: Dependents[Object] = self.watch(CONTROLLERREVISIONS, dict)
         self._nodes = DaemonNodes(self._on_nodes)
         self._ledgers: dict[ObjectKey, DaemonLedger] = {}
-        self._due: dict[str, float] = {}  # when a pod that has ended may go, by uid
-        self._failures: dict[tuple[str, str], int] = {}  # by DaemonSet and node, since this instance began
+        self._due: dict[str, float] = {}  # pod uid -> when the ended pod may be deleted
+        # By DaemonSet and node, since the start of this process.
+        self._failures: dict[tuple[str, str], int] = {}
         context.informers.of(NODES, Node).add_sink(self._nodes)
 
     def _on_nodes(self) -> None:
@@ -136,7 +136,7 @@ class DaemonSetController(WorkloadController):
         if limit is not None and ledger.outdated:
             for pod in ledger.replaceable(limit):
                 await self.delete_pod(self._pods, obj, pod)
-        ledger.dirty.clear()  # only now: what failed above is looked at again
+        ledger.dirty.clear()  # only now: after an error above they are assessed again
         self._assess(key, obj, history, ledger)
         await self.write_status(obj, status_of(obj, ledger))
         await forget_old(self, obj, self._revisions, history, partial(self._hashes, obj))
@@ -146,7 +146,7 @@ class DaemonSetController(WorkloadController):
         return Requeue(min(waits)) if waits else None
 
     def _assess(self, key: ObjectKey, obj: Object, history: RevisionHistory, ledger: DaemonLedger) -> None:
-        """Look again at every node that has changed, or has been waiting, since it was last looked at."""
+        """Assess every node that has changed, or was waiting, since its last assessment."""
         uid, spec = obj["metadata"]["uid"], obj["spec"]
         min_ready, now = spec.get("minReadySeconds") or 0, self.clock.now()
         eligible = self._nodes.eligible(key, obj)
@@ -173,7 +173,7 @@ class DaemonSetController(WorkloadController):
         return [pod.labels.get(REVISION_HASH, "") for pod in self._pods.of(obj["metadata"]["uid"])]
 
     async def _carry_out(self, obj: Object, history: RevisionHistory, ledger: DaemonLedger) -> float | None:
-        """Do what the places ask for; seconds until a failed pod may be replaced."""
+        """Create and delete pods; return the seconds until a failed pod may be replaced."""
         waits: list[float] = []
         missing: list[str] = []
         for node in {**ledger.dirty, **ledger.failed}:
@@ -200,7 +200,7 @@ class DaemonSetController(WorkloadController):
         await self.create_pod(self._pods, obj, meta["name"], build)
 
     async def _clear(self, obj: Object, pod: Pod) -> float | None:
-        """Delete a pod that has ended, so that another comes; each time on a node after a longer wait."""
+        """Delete an ended pod, so that it is replaced; the wait grows with each failure on a node."""
         place = (obj["metadata"]["uid"], target_of(pod))
         due = self._due.get(pod.metadata.uid)
         if due is None:
@@ -217,7 +217,7 @@ class DaemonSetController(WorkloadController):
 
 
 def _moved(before: EligibleDaemonNodes, now: EligibleDaemonNodes) -> list[str]:
-    """Nodes that are something else to the DaemonSet than before."""
+    """Return the nodes whose eligibility has changed."""
     if before is now:
         return []
     changed = (before.known ^ now.known) | (before.tolerable ^ now.tolerable) | (before.wanted ^ now.wanted)

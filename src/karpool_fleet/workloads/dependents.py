@@ -1,10 +1,9 @@
-"""The objects a controller's owners have, including what it wrote a moment ago.
+"""A cache of the objects that a controller's owners have, including its own recent writes.
 
-A watch tells of a write some time after the write is done. Whoever counts only what
-the watch has told creates the missing pod twice. So every write of ours is assumed
-here at once, and replaced by what the watch tells as soon as that is as new. After
-a restart, `catch_up` asks the server what a predecessor did that the watch has not
-told yet. What is assumed and never confirmed is checked again by `verify`.
+A watch reports a write some time after it is done. A controller that counts only reported pods would create a
+missing pod twice. So every own write is assumed here at once, and replaced when the watch reports a state
+that is as new. After a restart, `catch_up` reads from the server what a former process did and the watch has
+not reported yet. `verify` checks assumed objects that are never confirmed.
 
 Objects without a controller are kept apart, by label, for adoption.
 """
@@ -49,12 +48,12 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 
 
 def version_of(meta: ObjectMeta) -> int:
-    """Versions of the embedded server are numbers that grow over all kinds."""
+    """Return the version as a number; versions of the embedded server grow over all kinds."""
     return int(meta.resource_version) if meta.resource_version.isdecimal() else 0
 
 
 def label_pair(selector: LabelMatcher) -> tuple[str, str] | None:
-    """A label that everything selected must have, to look up instead of trying all."""
+    """Return a label that all selected objects must have, for an index lookup."""
     for requirement in selector.requirements:
         if requirement.operator == "In" and len(requirement.values) == 1:
             return requirement.key, next(iter(requirement.values))
@@ -75,7 +74,7 @@ class _Listed(Wire, frozen=True):
 
 
 class Dependents(Generic[T]):
-    """Objects of `resource` that are controlled by owners of one kind, or by nobody."""
+    """Objects of `resource` that are controlled by owners of one kind, or have no controller."""
 
     def __init__(
         self,
@@ -88,9 +87,12 @@ class Dependents(Generic[T]):
         on_orphan: Callable[[str, dict[str, str]], None],
         group: Callable[[T], str] | None = None,
     ) -> None:
-        """`on_owner(key, change)` hears which owner to look at again; `change` is ADDED, MODIFIED or
-        DELETED. `on_orphan(namespace, labels)` hears of an object that has no controller. With `group`
-        an owner's objects can be asked for by group, and which groups have changed."""
+        """Create the cache.
+
+        `on_owner(key, change)` is called with an owner to reconcile; `change` is ADDED, MODIFIED or DELETED.
+        `on_orphan(namespace, labels)` is called for an object without a controller. With `group`, an owner's
+        objects, and the groups that have changed, can be read by group.
+        """
         self._client = client
         self.resource = resource
         self._owner = owner
@@ -102,27 +104,27 @@ class Dependents(Generic[T]):
         self._assumed: dict[ObjectKey, float] = {}  # not yet confirmed -> since when
         self._group = group
         self._groups: dict[tuple[str, str], dict[ObjectKey, T]] = {}  # by owner and group
-        self._touched: dict[str, dict[str, None]] = {}  # groups by owner, since they were last taken
-        self._unchecked: dict[str, dict[ObjectKey, None]] = {}  # by owner: new, or with new labels
-        self._going: dict[str, ObjectKey] = {}  # uids we deleted, until the watch says so
+        self._touched: dict[str, dict[str, None]] = {}  # owner -> groups that changed since the last read
+        self._unchecked: dict[str, dict[ObjectKey, None]] = {}  # by owner: new objects, or with new labels
+        self._going: dict[str, ObjectKey] = {}  # uids that we deleted, until the watch reports it
         self._wake = asyncio.Event()
         feed.add_sink(self)
 
     # Reading
 
     def of(self, uid: str) -> list[T]:
-        """What an owner controls, in the order it was first seen."""
+        """Return what an owner controls, in order of first appearance."""
         return list(self._by_owner.get(uid, {}).values())
 
     def in_group(self, uid: str, group: str) -> list[T]:
         return list(self._groups.get((uid, group), {}).values())
 
     def take_touched(self, uid: str) -> list[str]:
-        """The groups of an owner that have changed since this was last asked."""
+        """Return the groups of an owner that have changed since the last call."""
         return list(self._touched.pop(uid, ()))
 
     def unchecked(self, uid: str) -> list[T]:
-        """An owner's objects whose labels have not been compared with its selector yet."""
+        """Return an owner's objects whose labels have not been compared with its selector yet."""
         entries = (self._entries.get(key) for key in self._unchecked.get(uid, ()))
         return [entry.object for entry in entries if entry is not None]
 
@@ -134,22 +136,22 @@ class Dependents(Generic[T]):
         return None if entry is None else entry.object
 
     def orphans(self, namespace: str, selector: LabelMatcher) -> list[T]:
-        """Objects without a controller that a selector chooses."""
+        """Return objects without a controller that a selector matches."""
         pair = label_pair(selector) or ("", "")
         held = self._orphans.get((namespace, *pair), {})
         return [obj for obj in held.values() if selector.matches(meta_of(obj).labels or {})]
 
-    # What we wrote
+    # Our own writes
 
     def assume(self, answer: Object) -> None:
-        """Take the answer to a write of ours as the newest state."""
+        """Store the answer to our write as the newest state."""
         into = STRUCTS.get(self.resource)
         obj: Any = answer if into is None else msgspec.convert(answer, into, strict=False)
         meta = meta_of(obj)
         key = key_of(meta)
         entry = self._entries.get(key)
         if entry is None and meta.deletion_timestamp:
-            return  # it went while we were writing
+            return  # deleted during our write
         if entry is not None and entry.version >= version_of(meta):
             return
         self._store(key, meta, obj)
@@ -163,17 +165,17 @@ class Dependents(Generic[T]):
             self._store(key, meta_of(entry.object), entry.object)
 
     def forget_owner(self, uid: str) -> None:
-        """The owner has gone: nobody will ask about its groups any more."""
+        """Drop the groups of a deleted owner."""
         self._touched.pop(uid, None)
 
     def forget(self, key: ObjectKey, uid: str) -> None:
-        """The server said it does not exist."""
+        """Remove an object that the server does not have."""
         entry = self._entries.get(key)
         if entry is not None and entry.uid == uid:
             self._remove(key, entry)
             self._tell(meta_of(entry.object), "DELETED")
 
-    # What the watch tells
+    # Events of the watch
 
     def apply(self, changes: Sequence[ObjectChange[T]], /) -> None:
         for change in changes:
@@ -196,7 +198,7 @@ class Dependents(Generic[T]):
         controller = controller_of(meta)
         mine = self._is_mine(controller)
         if entry is not None and entry.owner and (not mine or (controller and controller.uid != entry.owner)):
-            self._tell(meta_of(entry.object), event_type)  # released, or taken over
+            self._tell(meta_of(entry.object), event_type)  # released, or adopted by another owner
         if mine or controller is None:
             fresh = entry is None or entry.owner or _labels_changed(entry.object, meta)
             self._store(key, meta, obj)
@@ -271,10 +273,10 @@ class Dependents(Generic[T]):
             for pair in _pairs(meta_of(entry.object)):
                 _drop(self._orphans, (key.namespace, *pair), key)
 
-    # What neither told
+    # Reads from the server
 
     async def catch_up(self) -> None:
-        """Take in what a predecessor wrote and the watch has not told yet."""
+        """Read what a former process wrote and the watch has not reported yet."""
         page = await self._client.list(self.resource, into=_Listed)
         listed: set[ObjectKey] = set()
         for item in page.items:
@@ -291,7 +293,7 @@ class Dependents(Generic[T]):
                 self.forget(key, entry.uid)
 
     async def verify(self) -> None:
-        """Ask about what has been assumed for long; until cancelled."""
+        """Read objects that have been assumed for long, until cancelled."""
         clock = self._client.clock
         while True:
             await self._wake.wait()
@@ -321,7 +323,7 @@ class Dependents(Generic[T]):
 
 
 def _as_deleted(obj: Any) -> Any:
-    """The object with a mark that it is going, for as long as the watch shows it without one."""
+    """Return the object with a deletion mark, while the watch shows it without one."""
     mark = "assumed"
     if isinstance(obj, dict):
         return {**obj, "metadata": {**obj["metadata"], "deletionTimestamp": mark}}

@@ -1,8 +1,8 @@
-"""Roll out the pods a Deployment asks for, one ReplicaSet per revision of its template.
+"""The Deployment controller: one ReplicaSet per revision of the pod template.
 
-Old ReplicaSets are kept, empty, up to the history limit: `kubectl rollout undo`
-writes an old template back, and its ReplicaSet is found again and scaled up.
-The arithmetic is in `rollout`, the conditions are in `progress`.
+Old ReplicaSets are kept, empty, up to the history limit: `kubectl rollout undo` writes an old template back,
+and its ReplicaSet is found and scaled up again. The arithmetic is in `rollout`, the conditions are in
+`progress`.
 """
 
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ REVISION = "deployment.kubernetes.io/revision"
 HISTORY = "deployment.kubernetes.io/revision-history"
 DESIRED = "deployment.kubernetes.io/desired-replicas"
 MOST = "deployment.kubernetes.io/max-replicas"
-# What a Deployment says about itself does not go to its ReplicaSets.
+# Annotations of a Deployment that are not copied to its ReplicaSets.
 _OWN = frozenset((REVISION, HISTORY, DESIRED, MOST, "kubectl.kubernetes.io/last-applied-configuration"))
 
 
 class _Family(NamedTuple):
-    """The ReplicaSets of a Deployment, the one of its present template apart."""
+    """The ReplicaSets of a Deployment, with that of the current template apart."""
 
     new: Object | None
     old: list[Object]
@@ -78,7 +78,7 @@ def _number(text: object) -> int | None:
 
 
 def family_of(obj: Object, sets: Sequence[Object]) -> _Family:
-    """Of several ReplicaSets with the present template, the oldest is the new one."""
+    """Return the ReplicaSets; of several with the current template, the oldest is the new one."""
     ordered = sorted(
         sets,
         key=lambda replica_set: (
@@ -99,7 +99,7 @@ def family_of(obj: Object, sets: Sequence[Object]) -> _Family:
 
 
 def annotations_of(obj: Object, held: Object, revision: int, bounds: Bounds | None) -> Object:
-    """The annotations of the new ReplicaSet: the Deployment's, its revision and, once scaled, its share."""
+    """Return the annotations of the new ReplicaSet: the Deployment's, its revision and its share."""
     given = obj["metadata"].get("annotations") or {}
     annotations = {**held, **{key: value for key, value in given.items() if key not in _OWN}}
     before = _number(held.get(REVISION)) or 0
@@ -136,7 +136,7 @@ class DeploymentController(WorkloadController):
             else:
                 family, event = await self._ensure_new(obj, bounds, family)
                 if family.new is None:
-                    return None  # a collision was counted; the write brings us back
+                    return None  # a collision was counted; the write requeues the key
                 await self._roll(obj, bounds, family)
             family = self._family(obj)
         return await self._report(obj, bounds, family, event)
@@ -144,7 +144,7 @@ class DeploymentController(WorkloadController):
     # Steps
 
     def _is_scaling(self, bounds: Bounds, family: _Family) -> bool:
-        """Whether the Deployment was scaled since its ReplicaSets were."""
+        """Whether the Deployment was scaled after its ReplicaSets."""
         parts = (part_of(replica_set) for replica_set in family.all)
         return any(part.size > 0 and part.desired not in (None, bounds.desired) for part in parts)
 
@@ -219,7 +219,7 @@ class DeploymentController(WorkloadController):
         if ours and created and same_template(created["spec"]["template"], spec["template"], HASH):
             self.record(obj, "Normal", "ScalingReplicaSet", f"Scaled up replica set {name} from 0 to {size}")
             return created
-        # Somebody else has that name: count the collision, which changes the next hash.
+        # The name is taken: count the collision, which changes the next hash.
         status = {**(obj.get("status") or {}), "collisionCount": collisions + 1}
         await self.write_status(obj, status)
         self.queue.add(ObjectKey(meta["namespace"], meta["name"]))
@@ -270,13 +270,13 @@ class DeploymentController(WorkloadController):
             self.record(obj, "Normal", "ScalingReplicaSet", message)
 
     async def _patch_set(self, target: Object, patch: Object) -> Object:
-        """Raises Conflict when the ReplicaSet is not as we know it: decide again."""
+        """Patch a ReplicaSet. Raises Conflict if it has changed: decide again."""
         answer = await patch_version(self.client, REPLICASETS, target, patch)
         self._sets.assume(answer)
         return answer
 
     def _family(self, obj: Object) -> _Family:
-        """The ReplicaSets as they are now, our own writes included."""
+        """Return the current ReplicaSets, including our own writes."""
         sets = self._sets.of(obj["metadata"]["uid"])
         return family_of(
             obj, [replica_set for replica_set in sets if "deletionTimestamp" not in replica_set["metadata"]]
@@ -284,7 +284,7 @@ class DeploymentController(WorkloadController):
 
     async def _report(self, obj: Object, bounds: Bounds, family: _Family, event: str) -> Requeue | None:
         meta = obj["metadata"]
-        # What we report is about the spec that was acted on, and follows on the latest status.
+        # The report is about the reconciled spec, and extends the latest status.
         latest = self.owners.get(ObjectKey(meta["namespace"], meta["name"])) or obj
         obj = {**obj, "status": latest.get("status") or {}}
         now = self.clock.now()
@@ -314,7 +314,7 @@ class DeploymentController(WorkloadController):
             await self.delete_dependent(self._sets, by_name[name])
 
     def _on_empty_set(self, key: ObjectKey) -> None:
-        """Its Deployment may have waited for the last pod."""
+        """Requeue the Deployment, which may have waited for the last pod."""
         emptied = self._sets.get(key)
         owner = controller_of(meta_of(emptied)) if emptied is not None else None
         if owner is not None:
@@ -330,7 +330,7 @@ def _selector_with(selector: Object, suffix: str) -> Object:
 
 
 def _failure_of(sets: Sequence[Object]) -> Object | None:
-    """What keeps a ReplicaSet from its pods, as the Deployment reports it."""
+    """Return the condition that keeps a ReplicaSet from creating pods, as the Deployment reports it."""
     for replica_set in reversed(sets):
         failure = condition_of((replica_set.get("status") or {}).get("conditions"), progress.FAILURE)
         if failure is not None:

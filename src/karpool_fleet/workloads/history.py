@@ -1,7 +1,7 @@
-"""Remember the templates of a StatefulSet or DaemonSet as ControllerRevisions.
+"""Stores the templates of a StatefulSet or DaemonSet as ControllerRevisions.
 
-Names follow from the template, so the same template is never remembered twice, by
-whichever instance. Going back to an old template gives its revision a new number.
+Names are derived from the template, so the same template is never stored twice, by any instance. Returning to
+an old template gives its revision a new number.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ from karpool_fleet.workloads.revisions import (
 
 
 class RevisionHistory(NamedTuple):
-    update: Object  # the revision of the present template
+    update: Object  # the revision of the current template
     all: list[Object]  # oldest first
 
     @property
@@ -37,7 +37,7 @@ def hash_of(revision: Object) -> str:
 async def remember(
     controller: WorkloadController, obj: Object, revisions: Dependents[Object]
 ) -> RevisionHistory | None:
-    """Make sure the present template has a revision; None after a collision of names, to look again."""
+    """Make sure that the current template has a revision; None after a name collision: retry."""
     held = sorted(revisions.of(obj["metadata"]["uid"]), key=_order)
     template = obj["spec"]["template"]
     same = [revision for revision in held if same_template(template_of(revision), template, REVISION_HASH)]
@@ -78,7 +78,7 @@ async def forget_old(
     history: RevisionHistory,
     used: Callable[[], Iterable[str]],
 ) -> None:
-    """Delete the oldest revisions beyond the limit whose hash nobody uses."""
+    """Delete the oldest revisions beyond the limit whose hash is not in use."""
     limit = obj["spec"].get("revisionHistoryLimit", 10)
     if len(history.all) - 1 <= limit:
         return

@@ -1,7 +1,6 @@
-"""Run the pods of a Job to their end, count each end once, and say how it went.
+"""The Job controller: runs pods to completion, counts each end once, and reports the result.
 
-The rules are in `job_rules`. A finished Job goes by itself when it has
-`ttlSecondsAfterFinished`.
+The rules are in `job_rules`. A finished Job with `ttlSecondsAfterFinished` is deleted automatically.
 """
 
 from collections.abc import Sequence
@@ -40,7 +39,7 @@ _ENDS = {True: "Complete", False: "Failed"}
 
 
 def finished_at(obj: Object) -> float | None:
-    """When the Job came to its end; None while it has not."""
+    """Return when the Job finished; None before."""
     for condition_type in _ENDS.values():
         condition = condition_of((obj.get("status") or {}).get("conditions"), condition_type)
         if condition is not None and condition.get("status") == "True":
@@ -49,7 +48,7 @@ def finished_at(obj: Object) -> float | None:
 
 
 def decided(obj: Object) -> JobVerdict | None:
-    """The end that was announced before, which stands whatever happens since."""
+    """Return the announced end, which is final."""
     for success, condition_type in _TARGETS.items():
         condition = condition_of((obj.get("status") or {}).get("conditions"), condition_type)
         if condition is not None and condition.get("status") == "True":
@@ -62,10 +61,11 @@ class JobController(WorkloadController):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._left: dict[ObjectKey, dict[str, None]] = {}  # uids of Jobs that had held pods, by key
+        # Uids of Jobs with pods that hold a finalizer, by key.
+        self._left: dict[ObjectKey, dict[str, None]] = {}
         self._strays: dict[
             ObjectKey, dict[ObjectKey, None]
-        ] = {}  # held pods without a controller, by namespace
+        ] = {}  # pods with finalizer and without a controller, by namespace
         self._pods = self.watch(PODS, Pod)
         context.informers.of(PODS, Pod).on_change(self._on_pod)
 
@@ -91,7 +91,7 @@ class JobController(WorkloadController):
         error: KubeError | None = None
         wait: float | None = None
         if count.to_release:
-            # Noted before released: see `job_rules`.
+            # Write the status before removing the finalizer: see `job_rules`.
             obj = await self._write(obj, self._status(obj, count, end, final=False))
             await self._release(count.to_release)
             pods = self._pods.of(obj["metadata"]["uid"])
@@ -111,7 +111,7 @@ class JobController(WorkloadController):
     async def _adjust(
         self, obj: Object, count: JobTally, pods: Sequence[Pod]
     ) -> tuple[KubeError | None, float | None]:
-        """Create or delete pods; an error, and seconds to wait for the next attempt."""
+        """Create or delete pods; return an error, and the seconds until the next attempt."""
         missing = wanted_active(obj["spec"], count) - len(count.active)
         if missing < 0:
             going = removal_order(count.active, count.active, self.clock.now())[:-missing]
@@ -151,7 +151,7 @@ class JobController(WorkloadController):
         return await slow_start([partial(self.delete_pod, self._pods, obj, pod) for pod in pods])
 
     async def _release(self, pods: Sequence[Pod]) -> None:
-        """Take our finalizer off pods whose end is noted, or no longer matters."""
+        """Remove our finalizer from pods whose end is recorded, or no longer matters."""
         for pod in pods:
             meta = pod.metadata
             if FINALIZER not in (meta.finalizers or ()):
@@ -164,7 +164,7 @@ class JobController(WorkloadController):
                 self._pods.assume(answer)
 
     async def _release_left(self, key: ObjectKey, present: str) -> None:
-        """Pods of Jobs that have gone, or were made orphans: nobody counts them any more."""
+        """Release pods of deleted Jobs and orphaned pods, which are no longer counted."""
         for uid in list(self._left.get(key, ())):
             if uid != present:
                 await self._release(self._pods.of(uid))
@@ -197,7 +197,7 @@ class JobController(WorkloadController):
         return status
 
     async def _write(self, obj: Object, status: Object) -> Object:
-        """Counting builds on what was counted, so this fails when the Job is not as we know it."""
+        """Write the status; fails if the Job has changed, because the counts build on the last ones."""
         patch = changed_fields(obj.get("status") or {}, status)
         if not patch:
             return obj
@@ -216,7 +216,7 @@ class JobController(WorkloadController):
         return None
 
     def _on_pod(self, change: ObjectChange[Pod]) -> None:
-        """Remember which Jobs, by uid, have pods under a key: a Job that has gone cannot say."""
+        """Remember which Jobs, by uid, have pods under a key: a deleted Job is not in the cache."""
         pod = change.object
         if pod is None or change.type == "DELETED" or FINALIZER not in (pod.metadata.finalizers or ()):
             return
@@ -230,7 +230,7 @@ class JobController(WorkloadController):
 
 
 def _number(pod: Object, index: int, hostname: str) -> None:
-    """What an indexed pod knows itself by."""
+    """Set annotation, label, variable and host name of an indexed pod."""
     meta = pod["metadata"]
     meta["annotations"] = {**meta.get("annotations", {}), INDEX: str(index)}
     meta["labels"] = {**meta.get("labels", {}), INDEX: str(index)}

@@ -1,8 +1,8 @@
-"""What a Job does next, from its spec, its status and its pods: values in, values out.
+"""The rules of a Job, as functions of its spec, its status and its pods.
 
-Ends are counted exactly once. A pod of a Job carries a finalizer; when it has ended
-its uid is first noted in the status, then the finalizer goes, then the note becomes
-a count. Killed anywhere in between, the next instance finds its place again.
+Ends are counted exactly once. A pod of a Job has a finalizer. When it has ended, its uid is first recorded in
+the status, then the finalizer is removed, then the record becomes a count. A controller that was killed at
+any point continues from there.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ class JobVerdict:
 
 @dataclass(slots=True)
 class JobTally:
-    """A Job's pods, sorted, and what its status has counted and noted of them."""
+    """A Job's pods by state, and what its status has counted and recorded of them."""
 
     succeeded: int = 0
     failed: int = 0
@@ -38,7 +38,7 @@ class JobTally:
     completed: frozenset[int] = NOBODY
     active: list[Pod] = field(default_factory=list)
     terminating: list[Pod] = field(default_factory=list)
-    to_release: list[Pod] = field(default_factory=list)  # noted, and still held by the finalizer
+    to_release: list[Pod] = field(default_factory=list)  # recorded, and still with the finalizer
 
     @property
     def all_succeeded(self) -> int:
@@ -64,7 +64,7 @@ def is_indexed(spec: Object) -> bool:
 
 
 def tally(spec: Object, status: Object, pods: Sequence[Pod]) -> JobTally:
-    """Count what can be counted now, and note what has ended since."""
+    """Count what can be counted now, and record pods that have ended since."""
     notes = status.get("uncountedTerminatedPods") or {}
     held = {pod.metadata.uid for pod in pods if FINALIZER in (pod.metadata.finalizers or ())}
     result = JobTally(
@@ -117,7 +117,7 @@ def _sort(result: JobTally, pod: Pod, held: bool, waits_for_end: bool, indexed: 
 
 
 def verdict(obj: Object, count: JobTally, now: float) -> JobVerdict | None:
-    """How the Job ends, once that is decided."""
+    """Return how the Job ends, or None while it runs."""
     spec, status = obj["spec"], obj.get("status") or {}
     limit = spec.get("backoffLimit", 6)
     if count.all_failed > limit or _restarted_too_often(count.active, limit):
@@ -168,7 +168,7 @@ def free_indexes(spec: Object, count: JobTally, many: int) -> list[int]:
 
 
 def next_start(pods: Iterable[Pod]) -> float:
-    """When the next pod may be made: each failure since the last success doubles the wait."""
+    """Return when the next pod may be created: each failure since the last success doubles the delay."""
     ended = sorted(
         ((_ended_at(pod), pod.status.phase) for pod in pods if pod.is_terminal), key=lambda end: end[0]
     )
@@ -193,7 +193,7 @@ def _ended_at(pod: Pod) -> float:
 
 
 def parse_indexes(text: str) -> frozenset[int]:
-    """`1,3-5` as a set; anything that is not of that form counts as nothing."""
+    """Parse `1,3-5` as a set; parts of another form are ignored."""
     indexes: set[int] = set()
     for piece in text.split(",") if text else ():
         first, _, last = piece.partition("-")
@@ -213,7 +213,7 @@ def show_indexes(indexes: Iterable[int]) -> str:
 
 
 def counts_of(spec: Object, count: JobTally) -> Object:
-    """The numbers of a Job's status; zero is left out, as upstream does."""
+    """Return the numbers of a Job's status; zeros are left out, as upstream."""
     status: Object = {
         "active": len(count.active),
         "ready": sum(is_ready(pod) for pod in count.active),

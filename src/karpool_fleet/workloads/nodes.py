@@ -1,7 +1,7 @@
-"""Which nodes suit the pods of a DaemonSet, worked out when nodes change and not per pod.
+"""Eligible nodes of DaemonSets, computed when nodes change and not per pod.
 
-The matching is the shared kernel's; only nodes are fed to it, and only what
-matters of them: a heartbeat changes nothing here.
+The shared kernel matches them. It is fed only with nodes, and only with the fields that matter: a heartbeat
+changes nothing here.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from karpool.model.kubernetes.workload import pod_template
 from karpool.model.taints import NO_SCHEDULE, Toleration
 from karpool.packing.feasibility import selected, tolerates
 
-# A pod that runs is not driven out by taints that only keep new ones away.
+# Taints that only keep new pods away do not evict a running pod.
 _STAY = Toleration(operator="Exists", effect=NO_SCHEDULE)
 
 
@@ -55,7 +55,7 @@ class DaemonNodes:
             self._on_change()
 
     def eligible(self, key: ObjectKey, obj: Object) -> EligibleDaemonNodes:
-        """Raises Invalid when the template cannot be understood."""
+        """Return the eligible nodes. Raises Invalid if the template cannot be parsed."""
         meta = obj["metadata"]
         generation = meta.get("generation", 0)
         held = self._cache.get(key)

@@ -1,7 +1,7 @@
-"""Which objects belong to an owner: what its selector chooses and nobody else controls.
+"""Adoption and release of the objects that an owner's selector matches.
 
-Objects are adopted when they match and have no controller, and released when they
-no longer match. Both are patches that fail if the object has changed meanwhile.
+An object that matches and has no controller is adopted; one that no longer matches is released. Both are
+patches that fail if the object has changed meanwhile.
 """
 
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def selector_of(obj: Object) -> LabelMatcher | None:
-    """`spec.selector`, compiled; None when it is missing, empty or unusable, which selects nothing."""
+    """Compile `spec.selector`; None, which selects nothing, if it is missing, empty or unusable."""
     try:
         selector = decode(obj["spec"].get("selector") or {}, LabelSelector).compile()
     except Invalid:
@@ -29,7 +29,7 @@ def selector_of(obj: Object) -> LabelMatcher | None:
 
 
 class Selectors:
-    """The selectors of one kind of owner, to find those that choose an object."""
+    """The selectors of one kind of owner, to find those that match an object."""
 
     def __init__(self) -> None:
         self._known: dict[ObjectKey, LabelMatcher] = {}
@@ -69,7 +69,7 @@ def _slot(key: ObjectKey, selector: LabelMatcher) -> tuple[str, str, str]:
 
 
 async def claim(client: Client, owner: ApiResource, obj: Object, dependents: Dependents[T]) -> None:
-    """Adopt and release, so that `dependents` has what belongs to `obj`. O(what is new)."""
+    """Adopt and release objects, so that `dependents` has what belongs to `obj`. O(new objects)."""
     selector = selector_of(obj)
     meta = obj["metadata"]
     if selector is None:
@@ -94,7 +94,7 @@ def _adoptable(obj: Any) -> bool:
 
 
 async def _may_adopt(client: Client, owner: ApiResource, obj: Object) -> bool:
-    """Adoption by an owner that is going would undo an orphaning; the cache may not know."""
+    """Whether the owner may adopt; one in deletion would undo an orphaning, and the cache may be behind."""
     meta = obj["metadata"]
     if "deletionTimestamp" in meta:
         return False
@@ -108,7 +108,7 @@ async def _may_adopt(client: Client, owner: ApiResource, obj: Object) -> bool:
 async def _set_owners(
     client: Client, dependents: Dependents[T], child: ObjectMeta, owner_uid: str, reference: Object | None
 ) -> None:
-    """Raises Conflict when the object has changed meanwhile: look again."""
+    """Write the owner references. Raises Conflict if the object has changed: retry."""
     kept = [_wire(owner) for owner in child.owner_references or () if owner.uid != owner_uid]
     patch = {"metadata": {"ownerReferences": [*kept, reference] if reference else kept}}
     try:

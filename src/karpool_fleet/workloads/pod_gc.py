@@ -1,8 +1,8 @@
-"""Remove pods that nobody will ever stop: those on nodes that no longer exist.
+"""The pod garbage collector: deletes pods on nodes that no longer exist.
 
-A node may come back under its name, so a while passes first, and the server is
-asked once more before anything is deleted. Pods that had not ended are marked as
-failed by a disruption, as upstream does, so that owners see why.
+A node may come back under its name, so the controller waits for a while and asks the server once more before
+it deletes anything. Pods that had not ended are marked as failed by a disruption, as upstream, so that owners
+see why.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""What workload controllers know about pods: which count, which are ready, which go first.
+"""Pod helpers of the workload controllers: which pods count, are ready, and are deleted first.
 
-The order of removal is that of the ReplicaSet controller: pods that nobody would
-miss first (not placed, not running, not ready), then the cheaper, then those on
-nodes with more of their kind, then the younger, by orders of magnitude of age.
+The deletion order is that of the ReplicaSet controller: first pods without effect (not placed, not running,
+not ready), then the lower deletion cost, then those on nodes with more pods of the workload, then the
+younger, by orders of magnitude of age.
 """
 
 import math
@@ -40,7 +40,7 @@ def ready_since(pod: Pod) -> float | None:
 
 
 def is_available(pod: Pod, min_ready_seconds: int, now: float) -> bool:
-    """Whether it has been ready for that long."""
+    """Whether the pod has been ready for `min_ready_seconds`."""
     if min_ready_seconds <= 0:
         return is_ready(pod)
     since = ready_since(pod)
@@ -48,7 +48,7 @@ def is_available(pod: Pod, min_ready_seconds: int, now: float) -> bool:
 
 
 def available_in(pods: Iterable[Pod], min_ready_seconds: int, now: float) -> float | None:
-    """Seconds until the next ready pod becomes available; None when time alone changes nothing."""
+    """Return the seconds until the next ready pod becomes available; None if none is waiting."""
     if min_ready_seconds <= 0:
         return None
     starts = (ready_since(pod) for pod in pods)
@@ -57,7 +57,7 @@ def available_in(pods: Iterable[Pod], min_ready_seconds: int, now: float) -> flo
 
 
 def name_for(owner: str, random: Random) -> str:
-    """Owner, a dash and five characters; long owners are cut so that it stays a host name."""
+    """Return the owner's name, a dash and five characters; a long name is cut to fit a host name."""
     suffix = "".join(random.choice(_LETTERS) for _ in range(_SUFFIX))
     return prefix_for(owner) + suffix
 
@@ -75,7 +75,7 @@ def new_pod(
     generate_name: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> Object:
-    """A pod as a template describes it. The template is shared, not copied: encode, do not change."""
+    """Return a pod of a template. It shares the template: encode it, do not change it."""
     given = template.get("metadata") or {}
     metadata: Object = {"name": name, "namespace": namespace, "ownerReferences": [reference]}
     if generate_name:
@@ -89,7 +89,7 @@ def new_pod(
 
 
 def removal_order(pods: Sequence[Pod], related: Iterable[Pod], now: float) -> list[Pod]:
-    """`pods`, first to go first. `related` are the pods of the same workload, old revisions included."""
+    """Return `pods` in deletion order. `related` are all pods of the workload, old revisions included."""
     neighbours = Counter(pod.spec.node_name for pod in related if pod.spec.node_name and is_active(pod))
     return sorted(pods, key=lambda pod: _removal_rank(pod, neighbours, now))
 
@@ -111,5 +111,5 @@ def _removal_rank(pod: Pod, neighbours: Counter[str], now: float) -> tuple[Any, 
 
 
 def _magnitude(seconds: float) -> int:
-    """Ages within a factor of two are equal, so that bursts are not thinned out last in, first out."""
+    """Return the magnitude of an age: ages within a factor of two are equal, so that bursts are mixed."""
     return math.floor(math.log2(seconds)) if seconds >= 1 else 0

@@ -1,7 +1,7 @@
-"""The status of a Deployment, and whether it is getting anywhere.
+"""The status of a Deployment and its progress.
 
-`kubectl rollout status` reads the counts and the reason of the Progressing
-condition; the reasons are those of upstream.
+`kubectl rollout status` reads the counts and the reason of the Progressing condition; the reasons are those
+of upstream.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ AVAILABLE, PROGRESSING, FAILURE = "Available", "Progressing", "ReplicaFailure"
 CREATED, FOUND, UPDATED = "NewReplicaSetCreated", "FoundNewReplicaSet", "ReplicaSetUpdated"
 DONE, LATE = "NewReplicaSetAvailable", "ProgressDeadlineExceeded"
 PAUSED, RESUMED = "DeploymentPaused", "DeploymentResumed"
-NO_DEADLINE = 2**31 - 1  # how the API writes "never"
+NO_DEADLINE = 2**31 - 1  # "never" in the API
 
 
 class ProgressEvent(NamedTuple):
-    """What just happened to which ReplicaSet; an empty reason when nothing did."""
+    """What just happened to a ReplicaSet; an empty reason if nothing did."""
 
     subject: str
     reason: str = ""
@@ -48,7 +48,7 @@ def status_of(
     failure: Object | None = None,
     now: float,
 ) -> Object:
-    """What to write; the status in `obj` is what was written last."""
+    """Return the status to write; the status in `obj` is the last one."""
     before: Object = obj.get("status") or {}
     status = counts_of(parts, new)
     status["observedGeneration"] = obj["metadata"].get("generation", 0)
@@ -73,7 +73,7 @@ def deadline_of(obj: Object) -> int | None:
 
 
 def check_again_in(obj: Object, status: Object, now: float) -> float | None:
-    """Seconds until the deadline would be missed; None when it does not run."""
+    """Return the seconds until the progress deadline; None if it does not apply."""
     deadline = deadline_of(obj)
     condition = condition_of(status.get("conditions"), PROGRESSING)
     if deadline is None or condition is None or obj["spec"].get("paused"):
@@ -163,7 +163,7 @@ def _say(
 
 
 def _updated(conditions: list[Object], wanted: Object, now: float, *, touch: bool = False) -> list[Object]:
-    """With `lastUpdateTime`, which only Deployments have: when anything was said anew."""
+    """Update a condition; `lastUpdateTime`, which only Deployments have, changes with any field."""
     before = condition_of(conditions, wanted["type"])
     same = before is not None and all(before.get(key) == value for key, value in wanted.items())
     if same and not touch:

@@ -1,7 +1,7 @@
-"""Keep as many pods as a ReplicaSet asks for: no fewer for long, and never more.
+"""The ReplicaSet controller: keeps the requested number of pods, and never more.
 
-`status_of` and `pods.removal_order` decide; the controller adopts, creates, deletes
-and reports. What it has just written counts as seen (see `dependents`).
+`status_of` and `pods.removal_order` decide; the controller adopts, creates, deletes and reports. Its own
+recent writes count as seen (see `dependents`).
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ FAILURE = "ReplicaFailure"
 
 
 def status_of(obj: Object, pods: Sequence[Pod], failure: Object | None, now: float) -> Object:
-    """The status of a ReplicaSet with these pods; `failure` is what went wrong just now."""
+    """Return the status of a ReplicaSet with these pods; `failure` is the current error."""
     spec = obj["spec"]
     wanted_labels = (spec["template"].get("metadata") or {}).get("labels") or {}
     min_ready = spec.get("minReadySeconds") or 0
@@ -108,7 +108,7 @@ class ReplicaSetController(WorkloadController):
         return error
 
     def _related(self, obj: Object) -> list[Pod]:
-        """The pods of all ReplicaSets of the same Deployment, or else its own."""
+        """Return the pods of all ReplicaSets of the same Deployment, or else its own."""
         uids = self._siblings.get(_controller_uid(obj), {}).values() or (obj["metadata"]["uid"],)
         return [pod for uid in uids for pod in self._pods.of(uid)]
 

@@ -1,7 +1,7 @@
-"""Which ReplicaSets still have pods, terminating ones included.
+"""Which ReplicaSets still have pods, including terminating ones.
 
-A ReplicaSet's own status leaves out pods that are on their way out; a Deployment
-that recreates must wait for those too.
+The status of a ReplicaSet leaves out terminating pods; a Deployment with the strategy Recreate must wait for
+those, too.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class _Set(NamedTuple):
 
 class SetPods:
     def __init__(self, on_empty: Callable[[ObjectKey], None]) -> None:
-        """`on_empty` hears of a ReplicaSet whose last pod has gone."""
+        """Create the index; `on_empty` is called for a ReplicaSet whose last pod is gone."""
         self._on_empty = on_empty
         self._pods: dict[str, dict[ObjectKey, None]] = {}  # by uid of the ReplicaSet
         self._set_of: dict[ObjectKey, _Set] = {}

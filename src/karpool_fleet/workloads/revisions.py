@@ -1,7 +1,7 @@
-"""Pod templates as revisions: their hashes, and the ControllerRevisions that remember them.
+"""Revisions of pod templates: their hashes, and ControllerRevisions.
 
-A hash is a function of the template and a collision count only, so that a
-controller that lost its memory finds its own objects again.
+A hash depends only on the template and a collision count, so that a restarted controller finds its own
+objects again.
 """
 
 import hashlib
@@ -21,20 +21,20 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def template_hash(template: Any, collisions: int = 0) -> str:
-    """Ten characters or fewer that are fit for a label and the end of a name."""
+    """Return at most ten characters that are valid in a label and at the end of a name."""
     digest = hashlib.blake2b(_encode(template), digest_size=4, salt=collisions.to_bytes(8, "big"))
     return "".join(_LETTERS[int(digit)] for digit in str(int.from_bytes(digest.digest(), "big"))[:_DIGITS])
 
 
 def same_template(one: Object, other: Object, ignored_label: str) -> bool:
-    """Whether two pod templates describe the same pods, but for one label."""
+    """Whether two pod templates are equal except for one label."""
     return _plain(one, ignored_label) == _plain(other, ignored_label)
 
 
 def _plain(template: Object, ignored_label: str) -> Object:
     metadata = dict(template.get("metadata") or {})
     labels = {k: v for k, v in (metadata.pop("labels", None) or {}).items() if k != ignored_label}
-    # kubectl writes `creationTimestamp: null` into templates; nothing means nothing.
+    # kubectl writes `creationTimestamp: null` into templates; null means absent.
     metadata = {key: value for key, value in metadata.items() if value is not None}
     return {**template, "metadata": {**metadata, "labels": labels}}
 
@@ -43,7 +43,7 @@ REVISION_HASH = "controller-revision-hash"
 
 
 def revision_body(owner: Object, reference: Object, number: int, collisions: int) -> Object:
-    """A ControllerRevision of the present template, in the form `kubectl rollout undo` patches back."""
+    """Return a ControllerRevision of the current template, as `kubectl rollout undo` applies it."""
     meta, template = owner["metadata"], owner["spec"]["template"]
     suffix = template_hash(template, collisions)
     return {

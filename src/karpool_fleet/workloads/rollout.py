@@ -1,8 +1,7 @@
-"""How a Deployment moves from its old ReplicaSets to the new one: arithmetic only.
+"""The arithmetic of a Deployment's rollout from its old ReplicaSets to the new one.
 
-Every function takes what there is and gives the sizes to set. Pods that exist are
-counted by what ReplicaSets ask for and by what they still report, whichever is
-more, so that the surge is kept while deletions are under way.
+Every function takes the current state and returns the sizes to set. Existing pods are counted by the larger
+of requested and reported replicas, so that the surge is respected while deletions are in progress.
 """
 
 from collections.abc import Sequence
@@ -21,12 +20,12 @@ class RolloutPart:
 
     name: str
     created: str = ""
-    size: int = 0  # asked for
+    size: int = 0  # requested
     replicas: int = 0  # reported
     ready: int = 0
     available: int = 0
-    most: int = 0  # desired plus surge when it was last scaled
-    desired: int | None = None  # of the Deployment, when it was last scaled
+    most: int = 0  # desired plus surge, when it was last scaled
+    desired: int | None = None  # of the Deployment, when this part was last scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Bounds:
 
 
 def bounds_of(spec: Object) -> Bounds:
-    """Percentages of surge round up, those of unavailability down; both zero would never move."""
+    """Return the bounds: surge percentages round up, unavailable ones down; both 0 would block a rollout."""
     desired = spec.get("replicas", 1)
     strategy = spec.get("strategy") or {}
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
@@ -62,7 +61,7 @@ def bounds_of(spec: Object) -> Bounds:
 
 
 def grow_new(bounds: Bounds, new: RolloutPart, old: Sequence[RolloutPart]) -> int:
-    """The size of the new ReplicaSet, as far as the surge lets it grow now."""
+    """Return the size of the new ReplicaSet, as far as the surge allows now."""
     if new.size >= bounds.desired:
         return bounds.desired
     there = new.size + sum(max(part.size, part.replicas) for part in old)
@@ -71,7 +70,7 @@ def grow_new(bounds: Bounds, new: RolloutPart, old: Sequence[RolloutPart]) -> in
 
 
 def shrink_old(bounds: Bounds, new: RolloutPart, old: Sequence[RolloutPart]) -> Sizes:
-    """What can go of the old ReplicaSets now: first what is not available anyway, oldest first."""
+    """Return the sizes of the old ReplicaSets: unavailable pods are removed first, oldest first."""
     everything = new.size + sum(part.size for part in old)
     spare = everything - bounds.least_available - (new.size - new.available)
     sizes = {part.name: part.size for part in old}
@@ -83,7 +82,7 @@ def shrink_old(bounds: Bounds, new: RolloutPart, old: Sequence[RolloutPart]) -> 
         going = min(spare, broken)
         sizes[part.name] -= going
         spare -= going
-    # A part that was told to shrink may not have said so yet: what it was asked to keep is what counts.
+    # A shrunk part may not have reported it yet, so its requested size counts.
     enough = new.available + sum(min(part.available, part.size) for part in old) - bounds.least_available
     for part in oldest_first:
         going = max(0, min(enough, sizes[part.name]))
@@ -93,7 +92,7 @@ def shrink_old(bounds: Bounds, new: RolloutPart, old: Sequence[RolloutPart]) -> 
 
 
 def rescale(bounds: Bounds, parts: Sequence[RolloutPart], new: RolloutPart | None, reported: int) -> Sizes:
-    """New sizes when a Deployment is scaled; in the middle of a rollout each part keeps its share.
+    """Return new sizes when a Deployment is scaled; during a rollout each part keeps its share.
 
     `reported` is the Deployment's own status.replicas, for parts that do not know their share.
     """
@@ -107,7 +106,7 @@ def rescale(bounds: Bounds, parts: Sequence[RolloutPart], new: RolloutPart | Non
         return {part.name: 0 for part in active if part.name != new.name}
     allowed = bounds.most if bounds.desired > 0 else 0
     to_add = allowed - sum(part.size for part in active)
-    # Bigger parts first, so that rounding never takes a small one below zero.
+    # Larger parts first, so that rounding never takes a small one below zero.
     by_age = sorted(active, key=lambda part: (part.created, part.name), reverse=to_add > 0)
     ordered = sorted(by_age, key=lambda part: -part.size)
     sizes, added = {part.name: part.size for part in active}, 0
@@ -115,7 +114,7 @@ def rescale(bounds: Bounds, parts: Sequence[RolloutPart], new: RolloutPart | Non
         share = _share(part, bounds, reported, to_add - added) if to_add else 0
         sizes[part.name] += share
         added += share
-    rest = to_add - added  # what rounding left over, or shares that were out of date
+    rest = to_add - added  # the rest from rounding, or from outdated shares
     for part in ordered:
         taken = max(rest, -sizes[part.name])
         sizes[part.name] += taken
@@ -133,12 +132,12 @@ def _share(part: RolloutPart, bounds: Bounds, reported: int, allowed: int) -> in
 
 
 def _round(numerator: int, denominator: int) -> int:
-    """To the nearest, halves up."""
+    """Divide and round to the nearest integer, halves up."""
     return (2 * numerator + denominator) // (2 * denominator)
 
 
 def obsolete(parts: Sequence[tuple[RolloutPart, int]], limit: int) -> list[str]:
-    """Of the old ReplicaSets and their revisions, those beyond the history that is kept."""
+    """Return the names of empty old ReplicaSets beyond the history limit."""
     idle = [
         (revision, part.created, part.name) for part, revision in parts if part.size == part.replicas == 0
     ]

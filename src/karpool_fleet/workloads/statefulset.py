@@ -1,8 +1,8 @@
-"""Keep the numbered pods of a StatefulSet, each with its name and its volumes.
+"""The StatefulSet controller: numbered pods, each with its name and its volumes.
 
-`plan` decides the next steps from what there is: in order, a pod at a time, or all
-at once where the policy says Parallel; updates go from the highest number down to
-the partition. The controller makes claims before pods, and never removes claims.
+`plan` decides the next steps from the current state: one pod at a time, in order, or all at once with the
+policy Parallel; updates go from the highest ordinal down to the partition. The controller creates claims
+before pods, and never deletes claims.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 
 @dataclass(slots=True)
 class StatefulSetPlan:
-    """What to do now. `create` are ordinals."""
+    """The next steps. `create` are ordinals."""
 
     create: list[int] = field(default_factory=list)
     delete: list[Pod] = field(default_factory=list)
@@ -40,7 +40,7 @@ class UpdateRules:
     start: int
     replicas: int
     parallel: bool
-    partition: int | None  # None: pods are updated only when somebody deletes them
+    partition: int | None  # None: pods are updated only when they are deleted
 
     @property
     def ordinals(self) -> range:
@@ -62,7 +62,7 @@ def rules_of(spec: Object) -> UpdateRules:
 def plan(
     rules: UpdateRules, pods: Mapping[int, Pod], update: str, is_healthy: Callable[[Pod], bool]
 ) -> StatefulSetPlan:
-    """`pods` by ordinal; `update` is the hash of the newest revision."""
+    """Plan the next steps. `pods` are by ordinal; `update` is the hash of the newest revision."""
     steps = StatefulSetPlan()
     if _fill(steps, rules, pods, is_healthy) and _shrink(steps, rules, pods, is_healthy):
         _update(steps, rules, pods, update, is_healthy)
@@ -72,7 +72,7 @@ def plan(
 def _fill(
     steps: StatefulSetPlan, rules: UpdateRules, pods: Mapping[int, Pod], is_healthy: Callable[[Pod], bool]
 ) -> bool:
-    """Whether the next stage may follow."""
+    """Add missing pods; return whether the next stage may follow."""
     for ordinal in rules.ordinals:
         pod = pods.get(ordinal)
         if pod is None:
@@ -95,7 +95,7 @@ def _shrink(
         pod = pods[ordinal]
         if not pod.is_terminating:
             if not rules.parallel and ordinal in unhealthy and ordinal != min(unhealthy):
-                return False  # a lower one is in trouble: wait for it rather than lose another
+                return False  # a lower pod is not healthy: wait for it rather than lose another
             steps.delete.append(pod)
         if not rules.parallel:
             return False
@@ -216,7 +216,7 @@ class StatefulSetController(WorkloadController):
     async def _carry_out(
         self, obj: Object, history: RevisionHistory, steps: StatefulSetPlan
     ) -> KubeError | None:
-        """What stopped it, if anything did; the status has to say how far it came all the same."""
+        """Execute the steps; return the error that stopped them, for the status."""
         try:
             for pod in steps.delete:
                 await self.delete_dependent(self._pods, pod)
@@ -230,7 +230,7 @@ class StatefulSetController(WorkloadController):
         return None
 
     def _numbered(self, obj: Object) -> dict[int, Pod]:
-        """Its pods by ordinal; a pod whose name is not of the set's making is left alone."""
+        """Return its pods by ordinal; a pod with a foreign name is ignored."""
         prefix = f"{obj['metadata']['name']}-"
         pods_by_number = {}
         for pod in self._pods.of(obj["metadata"]["uid"]):
@@ -249,7 +249,7 @@ class StatefulSetController(WorkloadController):
         revision = history.update
         current = (obj.get("status") or {}).get("currentRevision")
         if rules.partition is not None and ordinal < rules.start + rules.partition:
-            # Below the partition a pod comes back as it was.
+            # Below the partition a pod is recreated with its old revision.
             kept = (revision for revision in history.all if revision["metadata"]["name"] == current)
             revision = next(kept, revision)
         reference = owner_reference(self.resource, obj)
