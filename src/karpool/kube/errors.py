@@ -1,11 +1,11 @@
-"""What can go wrong between us and an API server, named for what the caller does next.
+"""Errors of the Kubernetes client, one class for each reaction of the caller.
 
 KubeError
-├── ConfigError          kubeconfig or credentials cannot be used: tell the person
-├── SnapshotError        a file cannot be read or written: tell the person
+├── ConfigError          kubeconfig or credentials cannot be used: report it to the user
+├── SnapshotError        a file cannot be read or written: report it to the user
 ├── LeadershipLost       stop acting now
-├── MissingRights        several kinds may not be listed: tell the person who grants them
-├── Unreachable          no answer came: try later; `sent` says whether it may have been carried out
+├── MissingRights        several kinds may not be listed: report the missing permissions
+├── Unreachable          no answer came: try later; `sent` says whether it may have been executed
 └── StatusError          the server answered, and not with success
     ├── Denied           401, 403: stop and report
     ├── NotFound         404
@@ -16,7 +16,7 @@ KubeError
     ├── Throttled        429: wait `retry_after`
     └── ServerFault      5xx, or an answer that cannot be read
 
-Types of the HTTP library stay below this border; they are chained as the cause.
+Errors of the HTTP library are never raised to callers; they are chained as the cause.
 """
 
 from collections.abc import Mapping

@@ -95,7 +95,7 @@ class ReplicasRequest:
 
     @property
     def namespace(self) -> str:
-        """For plugins; empty without requirements."""
+        """Return the namespace for plugins; empty without requirements."""
         return self.requirements.namespace if self.requirements else ""
 
     @property

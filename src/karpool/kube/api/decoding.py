@@ -96,7 +96,7 @@ def _page_decoder(into: type) -> msgspec.json.Decoder[Any]:
 
 
 def decode(body: bytes | msgspec.Raw, into: type[T]) -> T:
-    """Raises Undecodable."""
+    """Decode a whole body. Raises Undecodable."""
     try:
         value: T = _decoder(cast("Any", into)).decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -105,7 +105,7 @@ def decode(body: bytes | msgspec.Raw, into: type[T]) -> T:
 
 
 def decode_page(body: bytes, into: type[T], resource: ApiResource) -> ObjectPage[T]:
-    """Raises Undecodable only when the page itself, not an item, cannot be read."""
+    """Decode a list page. Raises Undecodable only when the page itself, not an item, cannot be read."""
     try:
         listing = _page_decoder(cast("Any", into)).decode(body)
         items = listing.items or []

@@ -94,7 +94,7 @@ class KubeCredentials:
         self._asking = asyncio.Lock()  # a hundred concurrent requests start the plugin once
 
     async def current(self) -> RequestIdentity:
-        """Raises ConfigError when credentials cannot be obtained."""
+        """Return the identity for the next request. Raises ConfigError if there are no credentials."""
         self._see_kubeconfig()
         token, certificate, key = self._token(), self._certificate.read(), self._key.read()
         if self._user.plugin is not None:

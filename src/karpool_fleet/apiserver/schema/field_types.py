@@ -17,7 +17,7 @@ MAX_SCHEMAS = 1024
 class FieldType:
     """Merge behaviour of one field.
 
-    `keys`: its items are told apart by these members, in the schema's order; None for
+    `keys`: these members identify its items, in the schema's order; None for
     any other list. `is_set`: its items are scalars that occur once. `atomic`: its map
     (or, for a keyed list, each item) changes owner and value only as a whole.
     """

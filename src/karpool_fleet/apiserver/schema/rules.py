@@ -17,7 +17,7 @@ Run = Callable[[Any, Any, str, list[FieldError]], None]
 
 
 def compile_rules(node: SchemaNode) -> Run | None:
-    """None when there is no rule at or below the node."""
+    """Return a function that runs the rules; None when there is no rule at or below the node."""
     own = node.rules
     nested = {name: below for name, child in node.properties.items() if (below := compile_rules(child))}
     others = compile_rules(node.additional) if node.additional is not None else None
