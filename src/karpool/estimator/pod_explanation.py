@@ -282,7 +282,7 @@ def _outlook(
     return PodVerdict.CANNOT_TELL if unknown else PodVerdict.NOWHERE
 
 
-# What blocks on nodes that exist
+# Obstacles on existing nodes
 
 _PASSING_TAINTS = ("node.kubernetes.io/not-ready", "node.cloudprovider.kubernetes.io/uninitialized")
 _REMEDIES: Mapping[FitReason, str] = {
@@ -334,7 +334,7 @@ def obstacles(room: Room, shape: PodShape) -> tuple[Obstacle, ...]:
     return tuple(sorted(groups, key=lambda group: (-group.nodes, group.detail)))
 
 
-# What is on its way
+# Coming nodes
 
 
 def _coming(snapshot: Snapshot, shape: PodShape, now: float) -> Iterable[ComingNode]:
@@ -425,7 +425,7 @@ def quota_notes(
                     yield QuotaNote(quota.name, resource, left, asked[resource])
 
 
-# What others said
+# Conditions and events
 
 
 def _remarks(pod: Pod, said: str, events: Iterable[KubeEvent]) -> Iterable[PodRemark]:

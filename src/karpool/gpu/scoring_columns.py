@@ -161,7 +161,7 @@ class ScoringColumns:
     def all_rows(self) -> Rows:
         return np.flatnonzero(self.alive[: self.n])
 
-    # Devices and nodes come and go
+    # Adding and removing devices and nodes
 
     def put(self, device: Device) -> int:
         """Add a device, or update its description. Amounts of a known device are not changed."""
@@ -247,7 +247,7 @@ class ScoringColumns:
     def set_workers(self, node: str, workers: int) -> None:
         self.workers[self._node(node)] = workers
 
-    # Inside
+    # Internals
 
     def _new_row(self, device: Device) -> int:
         if self._vacant:

@@ -110,7 +110,7 @@ def _path(text: str) -> Path | None:
     return Path(text) if text else None
 
 
-# What the descheduler's process needs as well
+# Shared with the descheduler's process
 
 
 def manager_options(

@@ -387,7 +387,7 @@ def _apart(shapes: Iterable[PodShape]) -> tuple[AffinityTerm, ...]:
 
 def _is_tied(shape: PodShape) -> bool:
     """Whether the zone of the node may matter to the pod. Prices do not matter: types are chosen by the price
-    of their dearest zone.
+    of their costliest zone.
     """
     return bool(
         shape.has_topology

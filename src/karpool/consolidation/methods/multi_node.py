@@ -291,7 +291,7 @@ class _Problem:
         enough = enough[(mixes.holds[enough] >= short).all(axis=1)]
         for number in enough[:MIXES_MAX].tolist():
             if not self._is_worth_it(members, float(mixes.prices[number])):
-                break  # dearer mixes are not approved either
+                break  # costlier mixes are not approved either
             if self._deadline.is_over or self.packings_left <= 0:
                 break
             self.packings_left -= 1
@@ -311,7 +311,7 @@ class _Problem:
     def _is_worth_it(self, members: Sequence[int], price: float) -> bool:
         """Whether replacing these nodes of one pool at this price can be approved, as one move or several.
 
-        If each move of a split scores high enough, so does the whole. A size has the price of its dearest
+        If each move of a split scores high enough, so does the whole. A size has the price of its costliest
         shape, here and in the bound on savings.
         """
         rows = [self._rows[index] for index in members]

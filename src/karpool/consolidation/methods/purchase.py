@@ -2,7 +2,7 @@
 
 A replacement is strictly cheaper than what it replaces, whichever of its types is launched. Spot nodes are
 replaced by spot only if that is enabled, and a single one only with enough cheaper types. A node that may be
-spot or on-demand is requested as spot, so that a shortage fails the launch instead of launching a dearer
+spot or on-demand is requested as spot, so that a shortage fails the launch instead of launching a costlier
 node.
 """
 
@@ -108,7 +108,7 @@ def buy_for_bound_pods(
 ) -> list[PurchasedNode] | UnplacedShapes:
     """New nodes for pods with affinity or topology constraints."""
     ceiling = state.worth(rows)
-    # A node for the largest pod alone is a lower bound; if that is too dear, nothing has to be packed.
+    # A node for the largest pod alone is a lower bound; if that is too expensive, nothing has to be packed.
     dearest = max(left, key=lambda shape: int(state.one_node.requests(shape)[0]))
     least = cheapest_node(state, rows, {dearest: 1}, ceiling)
     if isinstance(least, UnplacedShapes):

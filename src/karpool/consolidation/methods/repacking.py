@@ -261,7 +261,7 @@ class Repacking:
         best: tuple[float, list[PurchasedNode], _Packing] | None = None
         for mix in self._mixes_to_try(lane, group):
             if best is not None and own - lane.price[mix] <= best[0] + CENT:
-                break  # the remaining mixes are dearer
+                break  # the remaining mixes are costlier
             mark = relocation.mark()
             packing = self._packed(lane, pods, lane.members[mix])
             relocation.undo(mark)

@@ -162,7 +162,7 @@ class Replacement:
         return best
 
     def _sizes_of_first(self, pods: Pods, ceiling: float) -> list[_Bin]:
-        """Sizes to try for the first of two nodes: those that no cheaper one dominates, dearest first."""
+        """Sizes to try for the first of two nodes: those that no cheaper one dominates, costliest first."""
         state, largest = self._state, next(iter(pods))
         if not state.remembers:
             return _bins(state, largest, ceiling)

@@ -256,7 +256,7 @@ class Planner:
                 keys[pod.new_node].append(pod.pod)
         return keys
 
-    # What is not done
+    # Rejected moves and kept nodes
 
     def _rejected(self, result: SearchResult) -> Iterable[RejectedMove]:
         known = self._last.moves if self._last is not None and self.is_warm else {}

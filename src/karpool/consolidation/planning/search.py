@@ -273,7 +273,7 @@ class Search:
             objections_to(state, draft, UNDERUTILIZED)
         )
 
-    # Groups that give more together
+    # Groups that save more together
 
     def _improve(self, start: PlanningMark, result: SearchResult) -> None:
         """Undo the moves of a group of nodes, and keep a better combination if there is one."""

@@ -244,7 +244,7 @@ _OF_METHOD: Mapping[DisruptionMethod, Sequence[Rule]] = {
 }
 
 
-# Waiting times
+# Quiet periods
 
 
 def is_under_window(wait: str, initialized_at: float | None, last_event_at: float | None, now: float) -> bool:

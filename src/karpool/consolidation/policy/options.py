@@ -99,7 +99,7 @@ class PlanningOptions(Options, frozen=True):
 
 
 class PlanOptions(PlanningOptions, frozen=True):
-    """Of `karpool plan`, which compares."""
+    """Options of `karpool plan`, which compares policies."""
 
     policies: Annotated[
         tuple[PolicyName, ...],
@@ -114,7 +114,7 @@ class PlanOptions(PlanningOptions, frozen=True):
     )
 
     def saved(self, override: PolicyOverride) -> dict[str, Any]:
-        """As a plan of this policy carries them."""
+        """The options as a plan of this policy stores them."""
         fields: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
         for name in (*_OF_THE_MARKET, "policies", "thresholds", "free_devices"):
             del fields[name]
@@ -143,13 +143,15 @@ class OnePolicyOptions(PlanningOptions, frozen=True):
 
 
 class ReplanOptions(OnePolicyOptions, frozen=True):
-    """Of one policy, budgets heeded or not: of `karpool explain node`, and of a plan that was saved."""
+    """Options for one policy: of `karpool explain node`, and of a saved plan."""
 
     heed_budgets: _HeedBudgets = True
 
 
 def saved_options(saved: Mapping[str, Any]) -> ReplanOptions:
-    """Of a saved plan. Raises Invalid. Never a catalogue nor a contract: plans come from others."""
+    """Read the options of a saved plan. Raises Invalid. Ignores catalogue and contract: plans are
+    untrusted.
+    """
     fields = {name: value for name, value in saved.items() if name not in _OF_THE_MARKET}
     for name in ("policy", "threshold"):
         fields[name] = fields.get(name) or None  # empty and 0: as the pools say

@@ -16,7 +16,7 @@ HOURS_PER_MONTH = 730.0
 
 
 def worst_launch_price(offerings: Iterable[Offering], allows: Callable[[Offering], bool]) -> float | None:
-    """The highest price of a launch: the dearest offering of the first available capacity type."""
+    """The highest price of a launch: the costliest offering of the first available capacity type."""
     on_sale = [offering for offering in offerings if offering.available and allows(offering)]
     for capacity_type in LAUNCH_ORDER:
         prices = [offering.price_per_hour for offering in on_sale if offering.capacity_type == capacity_type]

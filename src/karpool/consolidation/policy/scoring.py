@@ -40,7 +40,7 @@ Bools = npt.NDArray[np.bool_]
 T = TypeVar("T")
 
 
-# What nodes and pools cost
+# Costs of nodes and pools
 
 
 def node_cost(pods: Iterable[Pod]) -> float:

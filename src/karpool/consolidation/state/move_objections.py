@@ -54,7 +54,7 @@ def _does_not_fall(
     before, without = bill.beyond(fleet), bill.beyond(fewer)
     spent = 0.0
     for kinds in coming:
-        # A machine may cost more than its rate, if it takes the commitment of a dearer one.
+        # A machine may cost more than its rate, if it takes the commitment of a costlier one.
         costs = [(bill.beyond(bill.with_more(fewer, (kind,))) - without, kind.rate) for kind in kinds]
         # Machines compete for commitments: several new ones count at their full rates.
         spent += max((added if len(coming) == 1 else max(added, rate) for added, rate in costs), default=inf)

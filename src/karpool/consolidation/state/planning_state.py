@@ -132,7 +132,7 @@ class PlanningState:
         self._overlay: tuple[list[tuple[int, int, int]], Room] | None = None
         self._make_room_for_others()
 
-    # What is there
+    # Facts
 
     def _ranks(self) -> Floats:
         """By row: the best-case score of a candidate, comparable between pools."""
@@ -282,7 +282,7 @@ class PlanningState:
             self.receives[row] = True
             self.arrived.append((shape, row, pods))
 
-    # Trying
+    # Trials
 
     def tried(self, rows: Sequence[int]) -> RelocationAttempt | None:
         """The known result of `relocate`; None if unknown.
@@ -353,7 +353,7 @@ class PlanningState:
     def packed_on_new_nodes(
         self, rows: Sequence[int], placed: Iterable[tuple[int, int, int]], left: Pods
     ) -> list[tuple[Pods, PlannedNode]] | UnplacedShapes:
-        """Pack pods on new nodes, no dearer than Karpenter would, with all moves of the plan so far."""
+        """Pack pods on new nodes, no costlier than Karpenter would, with all moves of the plan so far."""
         view, table = self.view, self.view.snapshot.shapes
         names = view.snapshot.names
         gone = {*np.flatnonzero(self.gone).tolist(), *rows}

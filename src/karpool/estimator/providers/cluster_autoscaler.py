@@ -84,7 +84,7 @@ class ClusterAutoscalerProvider:
         self._nodes_max = nodes_max
         self._templates = DriverTemplates(shapes)  # also of removed nodes
 
-    # Answering
+    # Answers
 
     def estimate(self, question: EstimateQuestion) -> Estimate:
         return self._unless_unknown(question, self.plan(question, None))
@@ -185,7 +185,7 @@ class ClusterAutoscalerProvider:
             may_pass=bool(reasons) and bool(per_node),
         )
 
-    # What is left
+    # Remaining capacity
 
     def _after_others(
         self,

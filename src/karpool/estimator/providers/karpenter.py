@@ -125,7 +125,7 @@ class KarpenterProvider:
         self._told: dict[tuple[str, Any], LaunchFailure] = {}
         self._templates = DriverTemplates(shapes)  # also of removed nodes
 
-    # Answering
+    # Answers
 
     def estimate(self, question: EstimateQuestion) -> Estimate:
         return self._unless_unknown(question, self.plan(question, None))
@@ -196,7 +196,7 @@ class KarpenterProvider:
         """Pools and offerings that currently do not count."""
         return self.failures.current(self._clock.now())
 
-    # The moment
+    # State
 
     def moment(self, snapshot: Snapshot) -> ProviderState:
         """The state for the snapshot; cached for a second unless an input changes."""

@@ -110,7 +110,7 @@ class MemberEstimator:
         for unseen in self.informers.unseen():
             yield f"cluster {self.name}: answers are given without {unseen}"
 
-    # Asking
+    # Questions
 
     def question(self, request: EstimateRequest, *, topology: bool = False) -> EstimateQuestion:
         snapshot = self.cluster.snapshot(self._clock.now())
@@ -140,7 +140,7 @@ class MemberEstimator:
             overdue = [pod for pod in overdue if pod.key not in coming]
         return await self._unschedulable.count(reference, overdue)
 
-    # Inside
+    # Internals
 
     def _kinds(self) -> list[WatchedKind[Any]]:
         # A role written for the Go estimator grants few of these: the answer is then less exact, and says so.

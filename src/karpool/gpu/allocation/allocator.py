@@ -62,7 +62,7 @@ class Allocator:
         """Start allocating: all running pods have been restored."""
         self.is_open = True
 
-    # What there is
+    # Devices and nodes
 
     def put_device(self, device: Device) -> None:
         """Add or update a device. The ledger, not the object, says what our pods use of it."""
@@ -118,7 +118,7 @@ class Allocator:
         row = self.table.find(device)
         return None if row is None else self.table.free(row).at_least(NOTHING)
 
-    # Asking
+    # Requests
 
     def find(
         self,
@@ -213,7 +213,7 @@ class Allocator:
     ) -> list[str]:
         return self.ledger.sweep(now, waiting, ttl_seconds)
 
-    # Inside
+    # Internals
 
     def _linked(self, chosen: tuple[str, ...], rows: Rows) -> tuple[str, ...]:
         """The best linked devices of the node; the strategy's choice if links do not decide."""

@@ -94,7 +94,7 @@ class DeviceLedger:
         self.quotas.use(entry.request.namespace, entry.charge)
         return entry.allocation
 
-    # The ways back
+    # Releases
 
     def rollback(self, uid: str) -> None:
         """Release an allocation whose pod was not bound; the pod may be allocated again."""
@@ -143,7 +143,7 @@ class DeviceLedger:
             self._on_device[share.device][entry.request.uid] = share
             self.recount(share.device)
 
-    # After a start
+    # Restore after a start
 
     def restore(
         self,
@@ -230,7 +230,7 @@ class DeviceLedger:
             return no_device(DeviceReason.ALREADY_ALLOCATED, f"{uid} was released; its pod is gone")
         return None
 
-    # Inside: do it
+    # Internals
 
     def charge(self, request: GpuRequest, taken: Sequence[HeldShare]) -> QuotaCharge:
         """The quota charge; percentages count as amounts of the chosen devices."""

@@ -232,7 +232,7 @@ class AllocatorState:
             shown=node.shown,
         )
 
-    # What is seen
+    # Observations
 
     def _sync_nodes(self, nodes: Iterable[GpuNodeFacts]) -> None:
         """Update nodes and devices. Devices of a leaving node are not running for the allocator."""
@@ -324,7 +324,7 @@ class AllocatorState:
             )
         return totals
 
-    # What is done
+    # Actions
 
     def hold(self, hold: HoldDevices, now: float) -> GpuAllocation | NoDevice:
         return self.allocator.hold(hold.item.request, hold.devices, now, hold.expires)

@@ -33,7 +33,7 @@ QUOTA_EXCEEDED = "QuotaExceeded"
 STATUS_TRIES = 5
 
 
-# What is written: plain values, no I/O
+# Patches: plain values, no I/O
 
 SCHEDULED = "Scheduled"
 MESSAGE_MAX = 4096  # of a condition; the API allows 32768, people read less
@@ -259,7 +259,7 @@ class BindingWriter:
             return WriteResult(WriteOutcome.WRITTEN, delivered)
         try:
             return WriteResult(WriteOutcome.WRITTEN, read_binding(answer))
-        except Invalid as error:  # also when it was to be told just that
+        except Invalid as error:  # also if the patch was the condition that reports this
             return WriteResult(WriteOutcome.WRITTEN, message=str(error))
 
     def _denied(self, write: str, error: StatusError) -> WriteResult:

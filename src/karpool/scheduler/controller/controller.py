@@ -142,7 +142,7 @@ class SchedulerController:
         if self._room:
             self._room_appeared.set()
 
-    # What wakes it
+    # Events
 
     def _on_binding(self, change: ObjectChange[Object]) -> None:
         key = binding_key(*change.key)
@@ -189,7 +189,7 @@ class SchedulerController:
         self._metrics.queued(event)
         self._queue.add(binding_version.head.key, priority=binding_version.head.priority)
 
-    # What it does
+    # Work
 
     async def _work(self, placer: BindingReconciler, stop: Stop) -> None:
         while True:

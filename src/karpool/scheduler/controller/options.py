@@ -53,7 +53,7 @@ _FeatureGates = Annotated[
 
 
 def enabled_plugins(plugins: Sequence[str]) -> frozenset[str]:
-    """Which run, `*` being all of ours; raises Invalid for an unknown name."""
+    """The enabled plugins, `*` being all of ours; raises Invalid for an unknown name."""
     named = [name for name in plugins if name.strip() != "*"]
     wanted, unwanted = chosen_plugins(plugins, known_plugins(named, ENTRY_POINTS, PLUGINS))
     ours = PLUGINS if "*" in wanted else ()

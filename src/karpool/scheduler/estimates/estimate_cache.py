@@ -235,7 +235,7 @@ class EstimateCache:
         kind, at = self._kinds.get(cluster, (None, 0.0))
         return kind if self._clock.monotonic() - at < _KNOWN_SECONDS else None
 
-    # Inside
+    # Internals
 
     def _kept(self, cluster: str, question: EstimatorQuestion) -> _Last | None:
         """The current answer derived from a recent one; None if that is not possible."""

@@ -64,7 +64,7 @@ class LocalRooms:
         self._outstanding: dict[str, dict[BindingKey, _Outstanding]] = {}
         self.answered = 0
 
-    # What is heard
+    # Updates
 
     def apply(self, change: RoomChange) -> None:
         """Raises RoomChangeRefused."""
@@ -97,7 +97,7 @@ class LocalRooms:
         for held in (self._reasons, self._followed, self._reported, self._outstanding):
             held.pop(cluster, None)
 
-    # What is known
+    # State
 
     def age_seconds(self, cluster: str) -> float | None:
         """The maximum age of the copy's data; None without a valid copy."""
@@ -133,7 +133,7 @@ class LocalRooms:
             return None
         return PromiseHandling.VERIFIES if copy.rules.knows_owners else PromiseHandling.DEDUCTS
 
-    # Answering
+    # Answers
 
     def parts(
         self, question: EstimatorQuestion, clusters: Sequence[MemberCluster]
@@ -168,7 +168,7 @@ class LocalRooms:
                 freed |= self._settle(name, reports=True)
         return freed
 
-    # Inside
+    # Internals
 
     def _settle(self, cluster: str, *, reports: bool = False) -> Freed:
         """Apply the promises of a cluster to its copy; return the clusters where that freed capacity.

@@ -160,7 +160,7 @@ class PromiseLedger:
                 recorded[cluster] = RecordedPromise((), True)
         return promise_annotation.write(recorded, book.desired, wall)
 
-    # What is seen
+    # Observations
 
     def rebuild(self, bindings: Iterable[Binding], now: float, wall: float) -> None:
         """Rebuild from the API server's state; call before the first decision."""
@@ -241,7 +241,7 @@ class PromiseLedger:
         at = self._index.next_due()
         return None if at is None else max(0.0, at - now)
 
-    # What is promised
+    # Queries
 
     def promises(self, cluster: str | None = None) -> Iterator[Promise]:
         """Oldest first within a cluster, so that they are subtracted in a fixed order."""
@@ -282,7 +282,7 @@ class PromiseLedger:
         """The amounts to subtract from the cluster's summary, for use at once; None if there are none."""
         return self._index.charged(cluster)
 
-    # Inside: books
+    # Internals: books
 
     def _book(self, binding: Binding, targets: Sequence[TargetCluster]) -> _Book:
         return _Book(
@@ -380,7 +380,7 @@ class PromiseLedger:
             self._grew(cluster, PromiseGrowth(promise.workload, promise.promised))
             self._index.enter(promise, now)
 
-    # Inside: evidence
+    # Internals: evidence
 
     def _landed(self, binding: Binding, now: float) -> Freed:
         book = self._books.get(binding.key)

@@ -79,7 +79,7 @@ class Promise:
     _created: tuple[_Seen, ...] = ()
     _encoded: tuple[Amounts, bytes] | None = None
 
-    # What it amounts to
+    # Amounts
 
     @property
     def made_at(self) -> float:
@@ -133,7 +133,7 @@ class Promise:
             increments=list(self.increments),
         )
 
-    # What changes it
+    # Changes
 
     def want(self, template: WorkloadTemplate, workload: WorkloadRequirements) -> None:
         """Set the requests of the pods to come."""
@@ -213,7 +213,7 @@ class Promise:
             default=math.inf,
         )
 
-    # How it is told
+    # Encoding
 
     @property
     def workload_key(self) -> tuple[str, str, str, str]:
@@ -238,7 +238,7 @@ class Promise:
             self._encoded = (key, encode_assumed(self.assumed(amounts)))
         return self._encoded[1]
 
-    # Inside
+    # Internals
 
     @property
     def _base(self) -> int:
