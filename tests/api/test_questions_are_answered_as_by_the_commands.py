@@ -81,6 +81,10 @@ def test_a_count_is_what_capacity_has_room_for(cluster):
     assert not cluster.capacity(WEB, replicas=count.most + 1).fits
 
 
+def test_what_if_takes_a_node_that_is_named_twice_once(cluster):
+    assert cluster.what_if("general-3", "general-3") == cluster.what_if("general-3")
+
+
 def test_what_if_places_every_pod_or_says_why_not(cluster):
     gone = cluster.what_if("general-3", "general-4")
     assert gone.possible
@@ -107,6 +111,7 @@ def test_a_given_object_is_not_changed(cluster):
         (lambda cluster: cluster.plan(region="eu-west-1"), "plan has no region"),
         (lambda cluster: cluster.explain("no-such-node"), "no-such-node"),
         (lambda cluster: cluster.what_if(), "at least one node"),
+        (lambda cluster: cluster.capacity(WEB, replicas=1.5), "--replicas: 1.5: is not a whole number"),
         (lambda cluster: cluster.capacity({"kind": "Service"}), "contains no object with pods"),
         (lambda cluster: cluster.capacity("/no/such.yaml"), "/no/such.yaml"),
         (lambda cluster: cluster.capacity(WEB, replicas=-1), "-1"),

@@ -139,7 +139,29 @@ def test_top_has_every_form(capsys: Capture, fleet: str, what: str) -> None:
     assert len(list(csv.reader(io.StringIO(top(capsys, fleet, what, "-o", "csv"))))) == count + 1
     assert top(capsys, fleet, what, "-o", "wide").splitlines()[0].startswith("N")
     bare = top(capsys, fleet, what, "--no-headers").splitlines()
-    assert bare[0] == top(capsys, fleet, what).splitlines()[1]
+    assert bare == top(capsys, fleet, what).splitlines()[1 : count + 1], "rows, and nothing else"
+
+
+def test_what_matches_nothing_is_not_called_empty() -> None:
+    shown = render_listing(listing(), ListingForm(field_selector="zone=z"))
+
+    assert shown.splitlines() == ["0 of 3 are shown; of all:", "three"]
+
+
+@pytest.mark.parametrize("form", [{"sort_by": ".prize"}, {"field_selector": "metadata.name=a"}])
+def test_a_field_that_no_item_has_is_refused_with_those_there_are(form: dict[str, str]) -> None:
+    with pytest.raises(Invalid, match="no such field; there are labels, name, price, tags, zone"):
+        names(**form)
+
+
+def test_a_misspelled_field_is_wrong_usage(capsys: Capture, fleet: str) -> None:
+    assert run(["top", "nodes", "--sort-by", ".prize", "--snapshot", fleet], "karpool") == 2
+
+    assert "--sort-by: '.prize': no such field; there are " in capsys.readouterr().err
+
+
+def test_yaml_repeats_a_value_that_stands_under_two_keys(capsys: Capture, fleet: str) -> None:
+    assert "*id" not in top(capsys, fleet, "nodes", "-o", "yaml")
 
 
 def test_top_of_nodes_by_label_and_price(capsys: Capture, fleet: str) -> None:

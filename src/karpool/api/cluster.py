@@ -30,7 +30,7 @@ from karpool.consolidation.policy.settings import PlanSettings
 from karpool.consolidation.view import ASPECTS, view_of
 from karpool.estimator.capacity import CapacityPlace, CapacityReport, CapacityVerdict
 from karpool.estimator.plugins.interface import EXISTING_NODES
-from karpool.manager.options import read_fields
+from karpool.manager.options import read_fields, read_options
 from karpool.model.infeasible import Infeasible
 
 _OF_THE_CLUSTER = ("region", "catalogue", "contract", "contract_cluster")  # set when the cluster is opened
@@ -193,9 +193,10 @@ class OpenCluster:
     ) -> FitAnswer:
         """Return whether a workload fits, as `karpool capacity`. The workload is a file or an object."""
         with own_errors():
-            capacity_command.CapacityOptions(
-                replicas=replicas, namespace=namespace
-            )  # validated like the flags
+            flags: dict[str, Any] = {"namespace": namespace}
+            if replicas is not None:
+                flags["replicas"] = replicas
+            replicas = read_options(capacity_command.CapacityOptions, flags).replicas
             workloads = _workloads_of(workload, namespace)
             (answer,) = capacity_command.answer_in_order(
                 workloads, replicas, self._capacity, self._loaded.closed
@@ -231,6 +232,7 @@ class OpenCluster:
         """Return the effect of removing exactly these nodes, whatever keeps them; scores do not decide."""
         if not nodes:
             raise KarpoolError("what_if needs the name of at least one node")
+        nodes = tuple(dict.fromkeys(map(str, nodes)))  # a node that is named twice goes once
         with own_errors():
             outcome = what_if(self._planned().view, nodes, PlanSettings(), self._now)
         move = outcome if isinstance(outcome, Move) else None

@@ -3,9 +3,9 @@
 import click
 import msgspec
 
-from karpool.cli.inspect.listing_options import StaticListingOptions
+from karpool.cli.inspect.listing_options import StaticListingOptions, emit_listing
 from karpool.cli.options.parameters import with_options
-from karpool.cli.output.listing import ListedItem, Listing, render_listing
+from karpool.cli.output.listing import ListedItem, Listing
 from karpool.cli.output.text import emit
 
 
@@ -21,7 +21,7 @@ def schema(kind: str | None, listing: StaticListingOptions) -> None:
             ListedItem(name, {"kind": name, "command": entry.command}, (name, f"karpool {entry.command}"))
             for name, entry in sorted(DOCUMENTS.items())
         ]
-        emit(render_listing(Listing("SchemaList", "schema", ("KIND", "COMMAND"), items), listing.form))
+        emit_listing(Listing("SchemaList", "schema", ("KIND", "COMMAND"), items), listing.form)
         return
     if kind not in DOCUMENTS:
         raise click.BadParameter(

@@ -250,7 +250,9 @@ def _subject(
 ) -> _Subject:
     sources = [bool(words), filename is not None, bool(options.selector)]
     if sum(sources) != 1:
-        raise click.UsageError("name the workload: pass -f FILE, pod/NAME or deployment/NAME, or -l LABELS")
+        raise click.UsageError(
+            "name the workload in one way: pass -f FILE, or pod/NAME or deployment/NAME, or -l LABELS"
+        )
     if filename is not None:
         return _Subject(workloads=workloads_of_file(filename, options.namespace, options.template_path))
     if options.template_path:

@@ -7,10 +7,10 @@ import click
 import msgspec
 
 from karpool.cli.exit_codes import CommandFailed
-from karpool.cli.inspect.listing_options import StaticListingOptions
+from karpool.cli.inspect.listing_options import StaticListingOptions, emit_listing
 from karpool.cli.options.cluster import RegionParam, catalogue_option, output_option
 from karpool.cli.options.parameters import with_options
-from karpool.cli.output.listing import ListedItem, Listing, render_listing
+from karpool.cli.output.listing import ListedItem, Listing
 from karpool.cli.output.text import columns, emit, machine, note, pluralize
 from karpool.kube.bounded_input import read_bounded
 from karpool.model import resources
@@ -72,7 +72,7 @@ def regions(provider: str | None, listing: StaticListingOptions) -> None:
     header = ("REGION", "PROVIDER", "ZONES", "ON-DEMAND AS OF", "SPOT AS OF")
     summary = [f"{pluralize(len(items), 'region')}"]
     table = Listing("RegionList", "region", header, items, ["NAMES OF ZONES"], summary=summary)
-    emit(render_listing(table, listing.form))
+    emit_listing(table, listing.form)
 
 
 @catalogue.command("list", epilog="Example: karpool catalogue list --region westeurope --family Ds_v5")
@@ -114,7 +114,7 @@ def list_(region: str, family: str, gpu: bool, catalogue: Path | None, listing: 
     table = Listing(
         "InstanceTypeList", "instancetype", header, items, ["ZONES"], _head(prices), [said], empty=said
     )
-    emit(render_listing(table, listing.form))
+    emit_listing(table, listing.form)
 
 
 @catalogue.command(epilog="Example: karpool catalogue show Standard_D4s_v5 --region westeurope")

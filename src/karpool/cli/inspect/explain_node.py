@@ -12,7 +12,7 @@ from karpool.cli.inspect.plan import PlannedCluster, load_planned_cluster
 from karpool.cli.options.cluster import ClusterOptions, cluster_options, output_option
 from karpool.cli.options.parameters import with_options
 from karpool.cli.output import plan_text
-from karpool.cli.output.text import FOLD, columns, emit, machine, printable, terminal_width
+from karpool.cli.output.text import FOLD, NONE, columns, emit, machine, printable, terminal_width
 from karpool.consolidation.execution import event_text
 from karpool.consolidation.execution.validation import what_if
 from karpool.consolidation.planning.comparison import overrides
@@ -167,7 +167,7 @@ def scores(move: Move) -> Iterator[str]:
         if pool.score is not None:
             yield f"  nodepool {pool.pool}: {event_text.approved(pool.score, pool.policy.k)}"
         else:
-            yield f"  nodepool {pool.pool}: {pool.policy} does not score"
+            yield f"  nodepool {pool.pool or NONE}: {pool.policy} does not score"
 
 
 def pods_of(move: Move) -> Iterator[str]:

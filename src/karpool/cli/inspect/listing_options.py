@@ -4,8 +4,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Annotated
+
+import click
 
 from karpool.cli.output.listing import (
     CSV,
@@ -115,10 +117,25 @@ def in_a_terminal() -> bool:
     return sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
+@contextmanager
+def _unknown_fields_as_usage() -> Iterator[None]:
+    """Only a list that was made says which fields its items have; to name another is still wrong usage."""
+    try:
+        yield
+    except Invalid as error:
+        raise click.UsageError(str(error)) from None
+
+
+def emit_listing(listing: Listing, form: ListingForm) -> None:
+    with _unknown_fields_as_usage():
+        text = render_listing(listing, form)
+    emit(text)
+
+
 def show_listing(make: Callable[[], Listing], options: ListingOptions) -> None:
     """Once, or again and again: in a terminal the whole table is drawn anew, elsewhere lines that changed."""
     if not options.watch:
-        emit(render_listing(make(), options.form))
+        emit_listing(make(), options.form)
         return
     with suppress(KeyboardInterrupt):  # which is how watching ends
         _watch(make, options)
@@ -133,7 +150,7 @@ def _watch(make: Callable[[], Listing], options: ListingOptions) -> None:
         taken = time.monotonic() - began
         if sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
-            emit(render_listing(listing, options.form))
+            emit_listing(listing, options.form)
         else:
             shown_rows = _emit_changes(
                 listing, options, shown_rows, with_header=is_first and not options.no_headers
@@ -146,7 +163,9 @@ def _watch(make: Callable[[], Listing], options: ListingOptions) -> None:
 def _emit_changes(
     listing: Listing, options: ListingOptions, shown_rows: set[tuple[str, ...]], *, with_header: bool
 ) -> set[tuple[str, ...]]:
-    header, cells = table_of(listing, chosen_items(listing, options.form), options.form)
+    with _unknown_fields_as_usage():
+        items = chosen_items(listing, options.form)
+    header, cells = table_of(listing, items, options.form)
     rows = list(map(tuple, cells))
     changed = [row for row in rows if row not in shown_rows]
     if changed or with_header:

@@ -6,6 +6,7 @@ documents that `-o json` shows.
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,11 +79,13 @@ def chosen_items(listing: Listing, form: ListingForm) -> list[ListedItem]:
     if form.selector:
         labels = parse_selector(form.selector)
         items = [item for item in items if labels.matches(item.labels)]
-    for name, value, is_equal in _field_terms(form.field_selector):
-        items = [item for item in items if (_shown_field(item, name) == value) == is_equal]
+    for path, value, is_equal in _field_terms(form.field_selector):
+        _check_field("--field-selector", path, listing)
+        items = [item for item in items if (_shown_field(item, path) == value) == is_equal]
     if form.sort_by:
         path = path_of(form.sort_by)
         values_at({}, path)  # refused whether or not there is anything to sort
+        _check_field("--sort-by", path, listing)
         items.sort(key=lambda item: _sort_key(item, path))
     return items
 
@@ -102,9 +105,13 @@ def render_listing(listing: Listing, form: ListingForm) -> str:
         return _custom(items, output, form)
     if output == CSV:
         return _csv(listing, items, form)
-    if not items:
+    if not listing.items:
         return listing.empty
     summary = list(_summary(listing, items))
+    if not items:
+        return "\n".join(summary)
+    if form.no_headers:  # rows only, for programs that count or cut them
+        summary = []
     return "\n".join([*_table(listing, items, form), *(["", *summary] if summary else [])])
 
 
@@ -132,7 +139,8 @@ def _table(listing: Listing, items: Sequence[ListedItem], form: ListingForm) -> 
 
 def _summary(listing: Listing, items: Sequence[ListedItem]) -> Iterator[str]:
     if len(items) < len(listing.items):
-        yield f"{len(items)} of {len(listing.items)} are shown; of all:"
+        shown = f"{len(items)} of {len(listing.items)} are shown"
+        yield f"{shown}; of all:" if listing.summary else shown
     yield from listing.summary
 
 
@@ -206,6 +214,15 @@ def _field_terms(selector: str) -> Iterator[tuple[str, str, bool]]:
         if not separator or not name.rstrip("!"):
             raise Invalid("--field-selector", term, "is not like pool=general or zone!=a")
         yield path_of(name.rstrip("!").strip()), value.removeprefix("=").strip(), not name.endswith("!")
+
+
+def _check_field(flag: str, path: str, listing: Listing) -> None:
+    """Refuses a field that no document has: a misspelled name would choose nothing, or sort by nothing."""
+    fields = {name for item in listing.items for name in item.document}
+    name = re.match(r"\.([\w-]+)", path)
+    if fields and name is not None and name[1] not in fields:
+        current = sorted(name for name in fields if "_" not in name)  # not the old spellings
+        raise Invalid(flag, path, f"no such field; there are {', '.join(current)}")
 
 
 def _shown_field(item: ListedItem, path: str) -> str:

@@ -87,6 +87,7 @@ def machine(kind: str, content: dict[str, Any], form: str) -> str:
         return "\n".join(_escaped(line) for line in text.split("\n"))
     import yaml  # only whoever asks for it waits for it
 
+    document = msgspec.json.decode(msgspec.json.encode(document))  # a value under two keys is written twice
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip()
     if all(line.isprintable() for line in text.split("\n")):
         return text
