@@ -230,6 +230,13 @@ def test_without_limits_the_cap_is_the_limit():
     assert (found.replicas, found.nodes) == (7, 7)
 
 
+def test_a_pool_without_limits_names_the_bound_of_the_estimate():
+    (capacity,) = small(instance_type("four", 4, 16)).plan({}, nodes_max=7).capacity(THREE)
+
+    assert capacity.replicas == 7
+    assert "the estimate counts at most 7 new nodes" in str(capacity.refusals[0])
+
+
 def test_a_large_machine_that_holds_little_never_makes_more_limit_worth_less():
     """Karpenter plans three small nodes within 6 CPU, and one odd one within 7."""
     odd = instance_type("odd", 7, 8)

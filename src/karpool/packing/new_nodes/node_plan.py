@@ -379,8 +379,9 @@ class NodePlan:
             limit = pool.limits.get(NODES)
             free = remaining(pool.limits, self._usage.get(pool.name, {})).get(NODES, self._nodes_max)
             is_cut = limit is not None and free < self._nodes_max
-            shown = f"0 of {limit} left" if is_cut else "no new nodes allowed"
-            return (pool_infeasible(pool.name, FitReason.LIMIT, f"limit {NODES} reached: {shown}"),)
+            reached = f"limit {NODES} reached: 0 of {limit} left"
+            message = reached if is_cut else f"the estimate counts at most {self._nodes_max} new nodes"
+            return (pool_infeasible(pool.name, FitReason.LIMIT, message),)
         refusals: list[Infeasible[FitReason]] = []
         for index, name in enumerate(launch.limited):
             needed = min(int(way.launch.capacity[index][way.types].min()) for way in ways)
